@@ -1,0 +1,1 @@
+"""What a batch will cost, fitted to measurements, never assumed."""

@@ -1,0 +1,1 @@
+"""Frozen data that everything shares. Imports nothing heavy: no torch, no pyarrow."""

@@ -1,0 +1,1 @@
+"""Clocks, statistics and the environment: how a figure becomes trustworthy."""

@@ -1,0 +1,1 @@
+"""Everything that can be given a batch and asked for an answer, behind one protocol."""

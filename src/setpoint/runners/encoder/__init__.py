@@ -1,0 +1,1 @@
+"""Transformers encoders: one pass a row, any task, two kinds of executors."""

@@ -1,0 +1,1 @@
+"""Batch jobs over files: sources in, atomic shards out, nothing lost."""

@@ -1,15 +1,15 @@
 """Every error that Setpoint raises on purpose.
 
-    SetpointError            something failed; the message says what, where and what to do       exit 1
-    ├── UsageError           a wrong option, key or value; names the nearest right one           exit 2
-    ├── MissingDependency    an optional package is not installed; names its install line        exit 1
-    ├── InputError           the input cannot be read as a whole (file, column, query)           exit 1
-    ├── OutputError          the output cannot be written, or exists already                     exit 1
-    ├── ModelError           the model cannot be loaded, or cannot do the task                   exit 1
-    ├── FingerprintMismatch  work begun under other settings; names every difference             exit 1
-    ├── OutOfMemory          one batch did not fit; raised by runners, handled by the job        exit 1
-    └── JobStopped           the job ended early in a state that can be resumed                  exit 1
-        └── Interrupted      Ctrl-C or SIGTERM                                                   exit 130
+SetpointError            something failed; the message says what, where and what to do       exit 1
+├── UsageError           a wrong option, key or value; names the nearest right one           exit 2
+├── MissingDependency    an optional package is not installed; names its install line        exit 1
+├── InputError           the input cannot be read as a whole (file, column, query)           exit 1
+├── OutputError          the output cannot be written, or exists already                     exit 1
+├── ModelError           the model cannot be loaded, or cannot do the task                   exit 1
+├── FingerprintMismatch  work begun under other settings; names every difference             exit 1
+├── OutOfMemory          one batch did not fit; raised by runners, handled by the job        exit 1
+└── JobStopped           the job ended early in a state that can be resumed                  exit 1
+    └── Interrupted      Ctrl-C or SIGTERM                                                   exit 130
 """
 
 from __future__ import annotations

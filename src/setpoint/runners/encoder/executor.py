@@ -7,7 +7,8 @@ from typing import Any, Protocol
 
 import numpy.typing as npt
 
-from setpoint.runners.base import BatchCost, TokenSequence
+from setpoint.domain.batch import BatchCost
+from setpoint.runners.base import TokenSequence
 
 
 class Executor(Protocol):

@@ -69,7 +69,7 @@ class FakeCost:
 
     def seconds(self, lengths: Sequence[int], cost: BatchCost) -> float:
         """The exact cost of a batch in seconds, without noise, first call and stalls."""
-        if cost is BatchCost.PADDED:
+        if cost == BatchCost.PADDED:
             lengths = [max(lengths, default=0)] * len(lengths)
         squares = sum(length * length for length in lengths)
         return self.a_s + self.b_s_per_token * sum(lengths) + self.c_s_per_token2 * squares
@@ -290,7 +290,7 @@ class FakeRunner:
 
 
 def _batch_tokens(lengths: Sequence[int], cost: BatchCost) -> int:
-    return len(lengths) * max(lengths, default=0) if cost is BatchCost.PADDED else sum(lengths)
+    return len(lengths) * max(lengths, default=0) if cost == BatchCost.PADDED else sum(lengths)
 
 
 def _sequence(words: list[int], second_words: list[int] | None) -> TokenSequence:

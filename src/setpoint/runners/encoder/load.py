@@ -17,11 +17,12 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_TEXT_ENCODING_MAPPI
 from transformers.utils import logging as transformers_logging
 
 from setpoint.domain.task import Task
-from setpoint.errors import ModelError, UsageError, unknown
+from setpoint.errors import ModelError, UsageError
 from setpoint.runners.encoder.limits import find_max_length, give_pad_token, uses_type_ids
 from setpoint.runners.encoder.model import EncoderModel, EncoderNetwork, OutputKind
 from setpoint.runners.encoder.options import EncoderOptions
 from setpoint.runners.encoder.pooling import EmbeddingHead, build_head
+from setpoint.runners.encoder.prompts import choose_prompt
 from setpoint.runners.encoder.resolve import digests, resolve_model
 from setpoint.runners.encoder.sentence_folder import SentenceFolder, read_sentence_folder
 
@@ -74,20 +75,6 @@ def load_model(options: EncoderOptions) -> EncoderModel:
     )
     _probe(model)
     return model
-
-
-def choose_prompt(folder: SentenceFolder | EncoderModel, *, name: str | None, text: str | None) -> str:
-    """The prompt to put before each text: the given text, the named one, the folder's default, or nothing."""
-    if text is not None:
-        return text
-    name = name if name is not None else folder.default_prompt
-    if name is None:
-        return ""
-    if name not in folder.prompts:
-        if not folder.prompts:
-            raise UsageError(f"prompt_name {name!r}: this model's folder has no prompts; give the text with prompt=")
-        raise UsageError(unknown("prompt_name", name, folder.prompts))
-    return folder.prompts[name]
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ DEFAULT_TEMPLATE = "This example is {}."
 ALL_LABELS = "all"
 
 _POSITIVE = ("max_length", "truncate_dim", "batch_size", "max_batch_tokens", "threads", "streams")
-_BOOLEANS = ("trust_remote_code", "multi_label", "normalize", "batch_invariant")
+_BOOLEANS = ("trust_remote_code", "multi_label", "normalize", "documents", "batch_invariant")
 
 # Options that only some tasks read: giving one to another task is a mistake worth saying.
 _TASKS_OF = {
@@ -34,8 +34,9 @@ _TASKS_OF = {
     "ignore_labels": (Task.TOKEN_CLASSIFICATION,),
     "pooling": (Task.FEATURE_EXTRACTION,),
     "normalize": (Task.FEATURE_EXTRACTION,),
-    "prompt_name": (Task.FEATURE_EXTRACTION,),
-    "prompt": (Task.FEATURE_EXTRACTION,),
+    "prompt_name": (Task.FEATURE_EXTRACTION, Task.TEXT_RANKING),
+    "prompt": (Task.FEATURE_EXTRACTION, Task.TEXT_RANKING),
+    "documents": (Task.TEXT_RANKING,),
     "truncate_dim": (Task.FEATURE_EXTRACTION,),
 }
 
@@ -69,6 +70,7 @@ class EncoderOptions:
     prompt_name: str | None = None
     prompt: str | None = None
     truncate_dim: int | None = None
+    documents: bool = False  # text-ranking: a row is a query with a list of documents, not a pair
     batch_size: int | None = None
     max_batch_tokens: int | None = None
     threads: int | None = None

@@ -113,6 +113,11 @@ class EmbeddingHead(nn.Module):
         self.steps = nn.ModuleList(steps)
         self.size = size
 
+    @property
+    def gives_unit_length(self) -> bool:
+        """Whether its vectors are normalised and not changed after that."""
+        return len(self.steps) > 0 and isinstance(self.steps[-1], Normalize)
+
     def forward(self, hidden: Tensor, mask: Tensor) -> Tensor:
         """Pool and run the steps."""
         vectors: Tensor = self.pooling(hidden, mask)

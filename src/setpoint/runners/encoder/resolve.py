@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -131,7 +130,6 @@ def _from_wheel(name: str) -> Path | None:
 
 def _from_hub(name: str, revision: str | None, *, local: bool) -> Path | None:
     """Take a snapshot from the hub's cache (None when it is not there) or from the hub (or raise)."""
-    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # read when the client is imported
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
         HfHubHTTPError,

@@ -1,0 +1,1 @@
+"""One module a task: rows to sequences (`encode`), outputs to results (`decode`)."""

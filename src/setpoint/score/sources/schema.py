@@ -4,7 +4,7 @@ Types widen: null + X is X; ints and floats of any width meet in the narrowest t
 are merged inside. What cannot meet becomes text: strings stay as they are, everything else is written as JSON.
 
 An int64 column may hold numbers that a double cannot (beyond 2^53). `mark_wide_ints` notes that in the field's
-metadata, so that merging with floats gives text instead of rounded numbers.
+metadata, so that merging with floats gives text instead of rounded numbers; the writers leave the note out.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from setpoint.errors import InputError
 WIDE_INTS = b"setpoint.wide_ints"
 EXACT_IN_DOUBLE = 2**53
 MAX_DECIMAL_DIGITS = 76
+MAX_INFERRED_FIELDS = 256  # an object with more keys than this is used as a map, and becomes JSON text
 TIME_UNITS = ("s", "ms", "us", "ns")
 
 
@@ -33,7 +34,7 @@ def unify_schemas(schemas: Iterable[pa.Schema]) -> pa.Schema:
         for field in schema:
             known = merged.get(field.name)
             merged[field.name] = _bare(field) if known is None else _unify_fields(known, field)
-    return pa.schema([pa.field(field.name, field.type) for field in merged.values()])
+    return pa.schema(list(merged.values()))
 
 
 def cast_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -125,6 +126,13 @@ def is_storable(kind: pa.DataType) -> bool:
     if pa.types.is_map(kind):
         return is_storable(kind.key_type) and is_storable(kind.item_type)
     return not (pa.types.is_union(kind) or pa.types.is_interval(kind))
+
+
+def num_fields(kind: pa.DataType) -> int:
+    """How many struct fields a type has, at any depth."""
+    if pa.types.is_struct(kind):
+        return sum(1 + num_fields(field.type) for field in kind)
+    return num_fields(kind.value_type) if _is_list(kind) else 0
 
 
 def mark_wide_ints(field: pa.Field, array: pa.ChunkedArray) -> pa.Field:
@@ -305,4 +313,5 @@ def _unify_structs(first: pa.DataType, second: pa.DataType) -> pa.DataType | Non
         if inner is None:
             return None
         merged[field.name] = inner
-    return pa.struct([pa.field(name, kind) for name, kind in merged.items()])
+    struct = pa.struct([pa.field(name, kind) for name, kind in merged.items()])
+    return struct if num_fields(struct) <= MAX_INFERRED_FIELDS else None

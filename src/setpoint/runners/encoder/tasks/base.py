@@ -58,10 +58,15 @@ class Context:
     tokenizer: TextTokenizer
     policy: FitPolicy
 
+    @property
+    def multi_label(self) -> bool:
+        """Whether labels are independent of each other: as the user says, else as the model does."""
+        return self.model.multi_label if self.options.multi_label is None else self.options.multi_label
+
     @classmethod
-    def of(cls, model: EncoderModel, options: EncoderOptions) -> Context:
+    def of(cls, model: EncoderModel, options: EncoderOptions, tokenizer: TextTokenizer | None = None) -> Context:
         """Build; raises UsageError for an overlap that leaves a window nothing new."""
-        tokenizer = TextTokenizer(model)
+        tokenizer = tokenizer or TextTokenizer(model)
         overlap, room = options.window_overlap, model.max_length - tokenizer.single.num_special
         if overlap is not None and overlap >= room:
             raise UsageError(f"window_overlap {overlap} must be smaller than the {room} tokens of text in a window")

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from setpoint.domain.task import Task
-from setpoint.runners.encoder.model import EncoderModel
-from setpoint.runners.encoder.options import EncoderOptions
 from setpoint.runners.encoder.tasks.base import Context, TaskCoder
 from setpoint.runners.encoder.tasks.embedding import FeatureExtraction
 from setpoint.runners.encoder.tasks.ranking import TextRanking
@@ -23,6 +21,6 @@ _CODERS: Mapping[Task, Callable[[Context], TaskCoder]] = {
 }
 
 
-def make_coder(model: EncoderModel, options: EncoderOptions) -> TaskCoder:
+def make_coder(context: Context) -> TaskCoder:
     """The coder of a model's task. Raises UsageError or ModelError where model and options do not go together."""
-    return _CODERS[options.task](Context.of(model, options))
+    return _CODERS[context.options.task](context)

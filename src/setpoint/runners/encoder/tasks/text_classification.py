@@ -100,14 +100,14 @@ def _function(context: Context) -> str:
     problem = getattr(config, "problem_type", None)
     if options.multi_label is None and problem == "regression":
         return "none"
-    return "sigmoid" if context.model.multi_label or len(context.model.labels) == 1 else "softmax"
+    return "sigmoid" if context.multi_label or len(context.model.labels) == 1 else "softmax"
 
 
 def _top_k(context: Context) -> int | None:
     """How many labels a row gets as lists, or None for the best alone."""
     options: EncoderOptions = context.options
     if options.top_k is None:
-        return len(context.model.labels) if context.model.multi_label else None
+        return len(context.model.labels) if context.multi_label else None
     if options.top_k == ALL_LABELS:
         return len(context.model.labels)
     return int(options.top_k)

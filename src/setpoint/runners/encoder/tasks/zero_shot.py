@@ -67,7 +67,7 @@ class ZeroShotClassification:
 
     def _scores(self, logits: Array) -> Array:
         """[labels, classes] to [labels]."""
-        if self._context.model.multi_label or len(logits) == 1:
+        if self._context.multi_label or len(logits) == 1:
             against: Array = softmax(logits[:, [self._contradiction, self._entailment]])[:, 1]
             return against
         return softmax(logits[:, self._entailment])

@@ -11,13 +11,13 @@ import importlib.util
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 import psutil
 import torch
 
+from setpoint.domain.environment import Accelerator
 from setpoint.errors import UsageError, unknown
 
 Call: TypeAlias = Callable[[], Any]
@@ -46,16 +46,6 @@ _OPENVINO_LAYERS = 4  # in one graph, so that int8 is quantised between layers a
 
 _READ_BYTES = 512 * 2**20  # well past any cache
 _MIN_CALLS = 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Accelerator:
-    """A device that torch can use besides the CPU. `memory_bytes` is None where torch doesn't tell."""
-
-    device: str  # torch's name for it: cuda:0, mps, xpu:0
-    name: str
-    memory_bytes: int | None = None
-    capability: str | None = None  # CUDA compute capability, such as 9.0
 
 
 def accelerators() -> tuple[Accelerator, ...]:

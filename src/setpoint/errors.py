@@ -79,7 +79,7 @@ class Interrupted(JobStopped):
 
 def nearest(word: str, choices: Iterable[str]) -> str:
     """Return ` (did you mean 'x'?)` for the closest choice, or an empty string."""
-    pool = {choice.lower(): choice for choice in choices}
+    pool = {str(choice).lower(): str(choice) for choice in choices}
     found = difflib.get_close_matches(word.lower(), pool, n=1, cutoff=0.5)
     return f" (did you mean {pool[found[0]]!r}?)" if found else ""
 

@@ -178,13 +178,13 @@ def _auto_class(folder: SentenceFolder, config: Any, options: EncoderOptions) ->
         return transformers.AutoModelForSequenceClassification
     if options.task is Task.TOKEN_CLASSIFICATION:
         return transformers.AutoModelForTokenClassification
+    if MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES.get(config.model_type, "").endswith("EncoderModel"):
+        return transformers.AutoModelForTextEncoding  # T5 and its kin: the encoder alone
     if getattr(config, "is_encoder_decoder", False):
-        if config.model_type not in MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES:
-            raise ModelError(
-                f"model {options.model!r} ({config.model_type}) is an encoder-decoder, made to generate text; "
-                f"{options.task} needs an encoder or a decoder alone"
-            )
-        return transformers.AutoModelForTextEncoding
+        raise ModelError(
+            f"model {options.model!r} ({config.model_type}) is an encoder-decoder, made to generate text; "
+            f"{options.task} needs an encoder or a decoder alone"
+        )
     return transformers.AutoModel
 
 

@@ -1,0 +1,59 @@
+"""How fast an executor is on a sample: the measurement behind `--backend auto` and the shape of batches."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from setpoint.batching.pack import form_batches
+from setpoint.domain.batch import BatchShape
+from setpoint.errors import OutOfMemory
+from setpoint.runners.base import TokenSequence
+from setpoint.runners.encoder.executor import Executor
+
+_MAX_PASSES = 3
+
+
+def sample_within(executor: Executor, sample: Sequence[TokenSequence], *, seconds: float) -> list[TokenSequence]:
+    """As much of the sample, spread over its lengths, as the executor computes in about `seconds`; at least eight."""
+    ordered = sorted(sample, key=len)
+    probe = ordered[len(ordered) * 3 // 4]
+    executor.forward([probe])  # the first call of a shape is slower
+    begin = time.perf_counter()
+    executor.forward([probe])
+    tokens_per_s = len(probe) / max(time.perf_counter() - begin, 1e-9)
+    total = sum(map(len, ordered))
+    keep = min(len(ordered), max(8, int(len(ordered) * tokens_per_s * seconds / total)))
+    if keep == len(ordered):
+        return ordered
+    return [ordered[i * (len(ordered) - 1) // (keep - 1)] for i in range(keep)]
+
+
+def measure_pace(
+    executor: Executor, sample: Sequence[TokenSequence], shape: BatchShape, *, seconds: float
+) -> float | None:
+    """Useful tokens per second over whole passes of the sample, the best of at most three passes in `seconds`.
+
+    The first pass is warm-up: executors compile for shapes that they have not seen. None where a batch does not fit
+    in memory.
+    """
+    batches = [[sample[i] for i in batch] for batch in form_batches([len(item) for item in sample], shape)]
+    total = sum(map(len, sample))
+    try:
+        with ThreadPoolExecutor(shape.num_streams) as pool:
+            best = float("inf")
+            for number in range(1 + _MAX_PASSES):
+                begin = time.perf_counter()
+                for _ in pool.map(executor.forward, batches):
+                    pass
+                taken = time.perf_counter() - begin
+                if number == 0:
+                    end = time.perf_counter() + seconds
+                    continue
+                best = min(best, taken)
+                if time.perf_counter() + taken > end:
+                    break
+    except OutOfMemory:
+        return None
+    return total / best

@@ -33,8 +33,9 @@ class UsageError(SetpointError):
 class MissingDependency(SetpointError):
     """An optional package is missing."""
 
-    def __init__(self, package: str, *, extra: str, purpose: str) -> None:
-        super().__init__(f"{purpose} needs the package {package!r}; install it with: pip install 'setpoint[{extra}]'")
+    def __init__(self, package: str, *, extra: str | None, purpose: str) -> None:
+        what = package if extra is None else f"'setpoint[{extra}]'"  # None: no extra brings it
+        super().__init__(f"{purpose} needs the package {package!r}; install it with: pip install {what}")
         self.package = package
         self.extra = extra
 

@@ -87,8 +87,8 @@ class StoredFile:
         """Read the first `num_bytes` of the content."""
         with reading(self.name), self.open() as stream:
             data = stream.reader.read(num_bytes)
-            rest = stream.reader.read(1)
-            return Head(data=data, num_file_bytes=stream.position(), is_whole=not rest)
+            taken = len(data) if self.compression is None else stream.position()
+            return Head(data=data, num_file_bytes=taken, is_whole=not stream.reader.read(1))
 
     def identity(self) -> dict[str, JSON]:
         """Path as given, size, and a digest of the content.
@@ -134,7 +134,7 @@ class Pipe:
                 self._head_is_whole = not block
             data = bytes(self._head[:num_bytes])
             is_whole = self._head_is_whole and len(self._head) <= num_bytes
-            return Head(data=data, num_file_bytes=stream.position(), is_whole=is_whole)
+            return Head(data=data, num_file_bytes=len(data), is_whole=is_whole)
 
     def open(self) -> ByteStream:
         """Read from the beginning: once, or again as long as all that came fitted into the part that is kept."""

@@ -1,4 +1,4 @@
-"""Real English text of mixed length that every Python carries: the docstrings of its standard library.
+"""Real English text of mixed length that every Python carries: docstrings of its standard library and its help topics.
 
 From a few words to thousands. Used where nothing of the user's own is at hand: to measure executors when a model is
 loaded, and by the demonstration.
@@ -16,6 +16,7 @@ from pathlib import Path
 _SEED = 20
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 _LONGEST_FILE_BYTES = 400_000
+_LONG_WORDS = 150
 
 
 def docstrings(count: int, *, seed: int = _SEED) -> list[str]:
@@ -38,6 +39,30 @@ def docstrings(count: int, *, seed: int = _SEED) -> list[str]:
             break
     texts = list(found)
     return rng.sample(texts, min(count, len(texts)))
+
+
+def mixed_texts(count: int, *, seed: int = _SEED) -> list[str]:
+    """`count` texts with the long tail that documents and tickets have: five in six are docstrings as they come, one in
+    six is long (over 150 words; Python's own help topics run to thousands).
+
+    The same for the same Python and seed; fewer where the standard library has fewer.
+    """
+    rng = random.Random(seed)
+    pool = [*docstrings(10**6, seed=seed), *_help_topics()]
+    long = [text for text in pool if len(text.split()) > _LONG_WORDS]
+    short = [text for text in pool if len(text.split()) <= _LONG_WORDS]
+    num_long = min(len(long), count // 6)
+    texts = [*rng.sample(long, num_long), *rng.sample(short, min(len(short), count - num_long))]
+    rng.shuffle(texts)
+    return texts
+
+
+def _help_topics() -> list[str]:
+    try:
+        from pydoc_data.topics import topics
+    except ImportError:
+        return []
+    return [text for _, text in sorted(topics.items()) if text.strip()]
 
 
 def _is_library(path: Path) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -38,10 +38,14 @@ class EncoderRunner:
         executor: Executor,
         shape: BatchShape,
         tokenizer: TextTokenizer | None = None,
+        notes: Sequence[str] = (),
+        facts: Mapping[str, Any] | None = None,
     ) -> None:
         self.model = model
         self.options = options
         self.executor = executor
+        self.notes = tuple(notes)  # sentences for the user: why this executor, what did not match
+        self.facts: Mapping[str, Any] = facts or {}  # JSON: what was measured and chosen, the audit of int8
         self._shape = shape
         self._context = Context.of(model, options, tokenizer)
         self._coder = make_coder(self._context)
@@ -96,7 +100,13 @@ class EncoderRunner:
         """The same model and executor under other options of the task: labels, prompt, aggregation and the like."""
         options = dataclasses.replace(self.options, **changes)
         return EncoderRunner(
-            self.model, options, executor=self.executor, shape=self._shape, tokenizer=self._context.tokenizer
+            self.model,
+            options,
+            executor=self.executor,
+            shape=self._shape,
+            tokenizer=self._context.tokenizer,
+            notes=self.notes,
+            facts=self.facts,
         )
 
     def close(self) -> None:
@@ -104,17 +114,29 @@ class EncoderRunner:
         self.executor.close()
 
 
-def load_encoder(options: EncoderOptions) -> EncoderRunner:
+def load_encoder(options: EncoderOptions, *, sample: Iterable[RowInput] = ()) -> EncoderRunner:
     """Load a model, choose what runs it, and give both as a runner.
 
-    Raises ModelError, UsageError or MissingDependency, each saying what to do.
+    `sample` is some of the user's own rows: the choice is measured on them, and int8 is calibrated on them. Raises
+    ModelError, UsageError or MissingDependency, each saying what to do.
     """
     from setpoint.runners.encoder.load import load_model
     from setpoint.runners.encoder.select import select_executor
 
     model = load_model(options)
-    selection = select_executor(model, options)
-    return EncoderRunner(model, options, executor=selection.executor, shape=selection.shape)
+    tokenizer = TextTokenizer(model)
+    encoded = make_coder(Context.of(model, options, tokenizer)).encode(list(sample))
+    sequences = [sequence for row in encoded if isinstance(row, EncodedRow) for sequence in row.sequences]
+    selection = select_executor(model, options, sample=sequences)
+    return EncoderRunner(
+        model,
+        options,
+        executor=selection.executor,
+        shape=selection.shape,
+        tokenizer=tokenizer,
+        notes=selection.notes,
+        facts=selection.facts,
+    )
 
 
 def _as_json(value: Any) -> Any:

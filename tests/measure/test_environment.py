@@ -9,48 +9,14 @@ import psutil
 import pytest
 import torch
 
-from setpoint.domain.environment import UNKNOWN, Cpu, Memory
+from setpoint.domain.environment import Cpu, Memory
 from setpoint.measure.environment import (
     measure_limits,
-    parse_cpuinfo,
     parse_nvidia_driver,
     read_environment,
     read_versions,
 )
 from setpoint.runners import probe
-
-X86 = """\
-processor\t: 0
-model name\t: Example Xeon 9000 @ 3.00GHz
-flags\t\t: fpu avx2 avx512f avx512_vnni avx512_bf16 amx_bf16 amx_tile amx_int8
-
-processor\t: 1
-model name\t: Example Xeon 9000 @ 3.00GHz
-flags\t\t: fpu
-"""
-ARM = """\
-processor\t: 0
-Features\t: fp asimd asimddp sve bf16 i8mm
-CPU implementer\t: 0x41
-CPU part\t: 0xd40
-"""
-
-
-def test_cpuinfo_of_x86() -> None:
-    name, isa = parse_cpuinfo(X86)
-    assert name == "Example Xeon 9000 @ 3.00GHz"
-    assert isa == ("AVX2", "AVX-512", "AVX-512-VNNI", "AVX-512-BF16", "AMX-INT8", "AMX-BF16")
-
-
-def test_cpuinfo_of_arm_shows_numbers_and_guesses_no_name() -> None:
-    name, isa = parse_cpuinfo(ARM)
-    assert name == "unknown (implementer 0x41, part 0xd40)"
-    assert isa == ("NEON", "NEON-DOTPROD", "ARM-BF16", "ARM-I8MM", "SVE")
-
-
-@pytest.mark.parametrize("text", ["", "nothing here", "processor\t: 0\n"])
-def test_cpuinfo_without_a_name_is_unknown(text: str) -> None:
-    assert parse_cpuinfo(text) == (UNKNOWN, ())
 
 
 def test_nvidia_driver_version() -> None:

@@ -14,7 +14,7 @@ import psutil
 
 from setpoint.domain.environment import Environment
 from setpoint.domain.units import format_number, format_percent
-from setpoint.measure.cgroups import read_throttled_s
+from setpoint.runners.cgroups import read_throttled_s
 
 _OTHER_SHARE = 0.1  # of the cores that we want
 _STOLEN_SHARE = 0.02

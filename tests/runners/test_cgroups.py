@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from setpoint.measure.cgroups import CgroupLimits, read_cgroup_limits, read_throttled_s
+from setpoint.runners.cgroups import CgroupLimits, read_cgroup_limits, read_throttled_s
 
 
 def lay(root: Path, files: dict[str, str]) -> Path:

@@ -150,13 +150,13 @@ class Source(Protocol):
 
         Boundaries depend on the content, `start_row` and `max_rows` alone, and reading on from any boundary gives
         the same chunks as reading through. A chunk is full except for the last one and for rows so long that the
-        chunk would hold more than `MAX_CHUNK_CHARS` characters. `columns` limits the tables to those columns (a
+        chunk would hold more than about `MAX_CHUNK_BYTES`. `columns` limits the tables to those columns (a
         column that does not exist is left out). stdin and generators can be read once.
         """
         ...
 
 
-MAX_CHUNK_CHARS = 64 * 1024 * 1024
+MAX_CHUNK_BYTES = 64 * 1024 * 1024
 
 TEXT_NAMES = ("text", "sentence", "content", "body", "prompt", "document", "query", "message", "review", "title")
 

@@ -194,7 +194,7 @@ class _Joined(io.RawIOBase):
 
 def _byte_stream(raw: Any, compression: str | None) -> ByteStream:
     source = raw if compression is None else pa.CompressedInputStream(raw, compression)
-    reader = source if isinstance(source, io.BufferedIOBase) else io.BufferedReader(source, MIB)
+    reader = io.BufferedReader(source, MIB) if isinstance(source, pa.NativeFile) else source  # it has no readline
     position = raw.tell if _can_tell(raw) else lambda: 0
 
     def close() -> None:

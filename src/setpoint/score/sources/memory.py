@@ -48,10 +48,12 @@ def from_iterable(items: Any) -> Source:
         return TableSource(name, items.column_names, items.num_rows, _slice_table(items), _digest_table(items))
     if isinstance(items, pa.RecordBatchReader):
         return BatchSource(items)
-    if type(items).__module__.startswith("pandas.") and hasattr(items, "iloc"):
-        return FrameSource(items) if hasattr(items, "columns") else ItemSource(_Series(items))
+    if type(items).__module__.partition(".")[0] == "pandas" and hasattr(items, "iloc"):
+        return FrameSource(items) if hasattr(items, "columns") else ItemSource(Series(items))
     if _is_dataset(items) and hasattr(items, "with_format") and hasattr(items, "__len__"):
         return _from_dataset(items)
+    if hasattr(items, "__arrow_c_stream__"):  # a frame of another library
+        return from_iterable(pa.table(items))
     return ItemSource(items)
 
 
@@ -326,7 +328,7 @@ def _from_dataset(dataset: Any) -> TableSource:
     )
 
 
-class _Series:
+class Series:
     """A pandas Series by position, whatever its index."""
 
     def __init__(self, series: Any) -> None:

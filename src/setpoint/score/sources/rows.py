@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from setpoint.domain.row import RowFailure
-from setpoint.score.sources.base import MAX_CHUNK_CHARS, Chunk, Segment
+from setpoint.score.sources.base import MAX_CHUNK_BYTES, Chunk, Segment
 from setpoint.score.sources.schema import cast_table, unify_schemas
 from setpoint.score.sources.values import table_from_columns, tidy_table
 
@@ -111,7 +111,7 @@ def chunks_from_records(
     """
     first_row, rows = start_row, _Rows(are_lines)
     for name, record in records:
-        is_full = len(rows.values) == max_rows or rows.num_chars + record.num_chars > MAX_CHUNK_CHARS
+        is_full = len(rows.values) == max_rows or rows.num_chars + record.num_chars > MAX_CHUNK_BYTES
         if rows.values and is_full:
             yield with_fraction(rows.build(first_row, known, only), fraction)
             first_row, rows = first_row + len(rows.values), _Rows(are_lines)
@@ -131,36 +131,36 @@ def chunks_from_pieces(
 ) -> Iterator[Chunk]:
     """Cut and join tables, from which `start_row` rows were left out, into chunks."""
     first_row = start_row
-    for group in group_rows(pieces, max_rows=max_rows, max_chars=MAX_CHUNK_CHARS):
+    for group in group_rows(pieces, max_rows=max_rows, max_bytes=MAX_CHUNK_BYTES):
         chunk = _chunk_from_group(group, first_row, known, are_lines)
         yield with_fraction(chunk, fraction)
         first_row += chunk.num_rows
 
 
-def group_rows(pieces: Iterable[Piece], *, max_rows: int, max_chars: int) -> Iterator[list[Piece]]:
-    """Regroup tables: `max_rows` rows each, fewer where their text would exceed `max_chars` bytes.
+def group_rows(pieces: Iterable[Piece], *, max_rows: int, max_bytes: int) -> Iterator[list[Piece]]:
+    """Regroup tables: `max_rows` rows each, fewer where they would exceed `max_bytes`.
 
     Where the groups end depends on the rows alone, not on how they came in pieces. A row that alone is larger makes
     a group of its own.
     """
     group: list[Piece] = []
-    num_rows = num_chars = 0
+    num_rows = num_bytes = 0
     for piece in pieces:
-        offset, ends = 0, np.cumsum(_row_chars(piece.table))
+        offset, ends = 0, np.cumsum(_row_bytes(piece.table))
         while offset < piece.table.num_rows:
             before = int(ends[offset - 1]) if offset else 0
-            room = int(np.searchsorted(ends, before + max_chars - num_chars, side="right")) - offset
+            room = int(np.searchsorted(ends, before + max_bytes - num_bytes, side="right")) - offset
             take = min(max_rows - num_rows, room, piece.table.num_rows - offset)
             if take <= 0 and not group:
                 take = 1
             if take > 0:
                 group.append(Piece(piece.table.slice(offset, take), piece.name, piece.number + offset))
                 num_rows += take
-                num_chars += int(ends[offset + take - 1]) - before
+                num_bytes += int(ends[offset + take - 1]) - before
                 offset += take
             if offset < piece.table.num_rows or num_rows == max_rows:
                 yield group
-                group, num_rows, num_chars = [], 0, 0
+                group, num_rows, num_bytes = [], 0, 0
     if group:
         yield group
 
@@ -175,14 +175,25 @@ def with_fraction(chunk: Chunk, fraction: Fraction) -> Chunk:
     return replace(chunk, fraction=fraction(chunk.first_row + chunk.num_rows))
 
 
-def _row_chars(table: pa.Table) -> Any:
-    """Bytes of text and binary in each row."""
+def _row_bytes(table: pa.Table) -> Any:
+    """About how many bytes each row takes: exact for text and vectors, 64 for what is nested deeper."""
     total = np.zeros(table.num_rows, dtype=np.int64)
     for column in table.columns:
         kind = column.type
         if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind):
             total += pc.fill_null(pc.binary_length(column), 0).to_numpy()
+        elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+            lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
+            total += lengths * _fixed_bytes(kind.value_type)
+        else:
+            total += _fixed_bytes(kind)
     return total
+
+
+def _fixed_bytes(kind: pa.DataType) -> int:
+    if pa.types.is_fixed_size_list(kind):
+        return int(kind.list_size) * _fixed_bytes(kind.value_type)
+    return kind.bit_width // 8 + 1 if pa.types.is_primitive(kind) else 64
 
 
 def _chunk_from_group(group: Sequence[Piece], first_row: int, known: Sequence[str], are_lines: bool) -> Chunk:

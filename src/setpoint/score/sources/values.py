@@ -102,7 +102,7 @@ def _unwrap(value: Any) -> Any:
     module = type(value).__module__
     if module == "builtins":
         return value
-    if type(value).__name__ in ("NAType", "NaTType") and module.startswith("pandas."):
+    if type(value).__name__ in ("NAType", "NaTType") and module.partition(".")[0] == "pandas":
         return None
     if module == "numpy" and hasattr(value, "item") and getattr(value, "ndim", 0) == 0:
         return value.item()

@@ -107,11 +107,12 @@ class Cut(nn.Module):
 class EmbeddingHead(nn.Module):
     """Everything after the transformer: (hidden [B, L, H], mask [B, L]) to embeddings [B, D], float32."""
 
-    def __init__(self, pooling: Pooling, steps: Sequence[nn.Module], *, size: int) -> None:
+    def __init__(self, pooling: Pooling, steps: Sequence[nn.Module], *, size: int, include_prompt: bool = True) -> None:
         super().__init__()
         self.pooling = pooling
         self.steps = nn.ModuleList(steps)
         self.size = size
+        self.include_prompt = include_prompt  # if not, the head is made for one prompt
 
     @property
     def gives_unit_length(self) -> bool:
@@ -163,7 +164,7 @@ def build_head(
         built.append(Cut(size))
     if normalize and not (built and isinstance(built[-1], Normalize)):
         built.append(Normalize())
-    return EmbeddingHead(head, built, size=size).eval()
+    return EmbeddingHead(head, built, size=size, include_prompt=spec.include_prompt).eval()
 
 
 def _activation(spec: DenseSpec) -> nn.Module:

@@ -12,10 +12,12 @@ import numpy.typing as npt
 from setpoint.domain.batch import BatchShape
 from setpoint.domain.row import RowFailure, RowInput, RowResult
 from setpoint.domain.task import Task
+from setpoint.errors import UsageError
 from setpoint.runners.base import EncodedRow, ResultField, TokenSequence
 from setpoint.runners.encoder.executor import Executor
 from setpoint.runners.encoder.model import EncoderModel
 from setpoint.runners.encoder.options import EncoderOptions
+from setpoint.runners.encoder.pooling import EmbeddingHead
 from setpoint.runners.encoder.resolve import digests
 from setpoint.runners.encoder.tasks.base import Context
 from setpoint.runners.encoder.tasks.coders import make_coder
@@ -99,6 +101,10 @@ class EncoderRunner:
     def with_options(self, **changes: Any) -> EncoderRunner:
         """The same model and executor under other options of the task: labels, prompt, aggregation and the like."""
         options = dataclasses.replace(self.options, **changes)
+        head = self.model.network.pool
+        is_other_prompt = (options.prompt, options.prompt_name) != (self.options.prompt, self.options.prompt_name)
+        if is_other_prompt and isinstance(head, EmbeddingHead) and not head.include_prompt:
+            raise UsageError("this model leaves its prompt out of the pooling: give the prompt when loading it")
         return EncoderRunner(
             self.model,
             options,

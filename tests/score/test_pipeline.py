@@ -22,7 +22,7 @@ from setpoint.measure.clock import FakeClock, MonotonicClock
 from setpoint.runners.base import EncodedRow, TokenSequence
 from setpoint.runners.fake import FakeFaults, FakeRunner, token_id
 from setpoint.score import pipeline as pipeline_module
-from setpoint.score.control import Hung, StopToken, Watchdog
+from setpoint.score.control import FatalRow, Hung, StopToken, Watchdog
 from setpoint.score.meter import Meter, work_of
 from setpoint.score.pipeline import MAX_WINDOWS, Pipeline
 from setpoint.score.window import Block, FinishedWindow, Quarantine, WindowLimits
@@ -318,7 +318,7 @@ def test_rows_of_many_sequences_fail_as_one() -> None:
 
 def test_a_fatal_reason_stops_at_its_row() -> None:
     runner = FakeRunner(shape=SHAPE, max_length=8, truncation=Truncation.ERROR)
-    with pytest.raises(JobStopped, match=r"row 3 \(line 3\) is too_long: .* the limit is 8"):
+    with pytest.raises(FatalRow, match=r"row 3 \(line 3\) is too_long: .* the limit is 8"):
         score(runner, ["a", "b", "w " * 20, "c"], fatal={Reason.TOO_LONG})
 
 
@@ -380,7 +380,7 @@ def test_a_batch_that_does_not_come_back_ends_the_job(monkeypatch: pytest.Monkey
             come_back.wait(timeout=30)
 
     job = make(FakeRunner(shape=SHAPE, on_forward=on_forward), meter=Meter(clock), watchdog=Watchdog(clock))
-    with pytest.raises(Hung, match=r"computing 1 rows between row 8 and row 8 has not come back for 61 s") as caught:
+    with pytest.raises(Hung, match=r"computing row 8 has not come back for 61 s") as caught:
         list(job.run(blocks_of([*["a b"] * 7, "w " * 30, *["c d"] * 5])))
     assert caught.value.rows == (7,)
     come_back.set()

@@ -206,12 +206,17 @@ def test_a_changed_row_is_named(tmp_path: Path) -> None:
     target = make_target(tmp_path)
     store = begin(target)
     store.add(pa.table({"n": list(range(6))}), first_row=0, digests=digests_of(range(6)), ledger=ledger_of(range(6)))
+    store.close()
+    store = begin(target)
     changed = digests_of(range(3, 6))
     changed[1] += 1
     store.verify(0, digests_of(range(3)), lambda offset: f"in.csv:{offset + 2}")
     with pytest.raises(FingerprintMismatch, match=r"row 5 \(in.csv:6\) differs"):
         store.verify(3, changed, lambda offset: f"in.csv:{offset + 5}")
     store.verify(6, changed, lambda offset: "beyond what is done")
+    store.verify_length(6)
+    with pytest.raises(FingerprintMismatch, match="ends early"):
+        store.verify_length(5)
     store.close()
 
 

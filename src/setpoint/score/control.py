@@ -29,6 +29,10 @@ class StopToken:
         return self._event.is_set()
 
 
+class FatalRow(JobStopped):
+    """A row that was said to end the job, such as one that is too long under `--truncation error`."""
+
+
 class Hung(JobStopped):
     """A call into the model did not come back. `rows` counts from 0, and is empty where no row is to blame."""
 
@@ -74,9 +78,15 @@ class Watchdog:
         for call in calls:
             running_s = (now_ns - call.begun_ns) / 1e9
             if running_s > call.bound_s:
-                first, last = min(call.rows, default=0) + 1, max(call.rows, default=0) + 1
+                rows = tuple(sorted({int(row) for row in call.rows}))
                 raise Hung(
-                    f"{call.what} {len(call.rows)} rows between row {first} and row {last} has not come back for "
-                    f"{running_s:.0f} s (the bound was {call.bound_s:.0f} s; --batch-timeout sets another)",
-                    rows=tuple(int(row) for row in call.rows),
+                    f"{call.what} {_name_rows(rows)} has not come back for {running_s:.0f} s "
+                    f"(the bound was {call.bound_s:.0f} s; --batch-timeout sets another)",
+                    rows=rows,
                 )
+
+
+def _name_rows(rows: Sequence[int]) -> str:
+    if len(rows) == 1:
+        return f"row {rows[0] + 1}"
+    return f"{len(rows)} rows between row {rows[0] + 1} and row {rows[-1] + 1}"

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from setpoint.domain.row import Reason, RowFailure, RowInput
-from setpoint.errors import JobStopped
 from setpoint.runners.base import EncodedRow, Runner
-from setpoint.score.control import Watchdog
+from setpoint.score.control import FatalRow, Watchdog
 from setpoint.score.isolate import describe_error
 from setpoint.score.window import Block
 
@@ -35,7 +34,7 @@ class BlockEncoder:
         self._fatal = frozenset(fatal)
 
     def encode(self, block: Block) -> list[EncodedRow | RowFailure]:
-        """One entry a row, in order. Raises JobStopped for a row that ends the job."""
+        """One entry a row, in order. Raises FatalRow for a row that ends the job."""
         encoded: list[EncodedRow | RowFailure | None] = [self._known(block, offset) for offset in range(block.num_rows)]
         offsets = [offset for offset, row in enumerate(encoded) if row is None]
         inputs = [row for offset in offsets if isinstance(row := block.rows[offset], RowInput)]
@@ -79,7 +78,7 @@ class BlockEncoder:
             return
         for offset, row in enumerate(encoded):
             if isinstance(row, RowFailure) and row.reason in self._fatal:
-                raise JobStopped(f"row {block.first_row + offset + 1} ({block.where(offset)}) is {row}")
+                raise FatalRow(f"row {block.first_row + offset + 1} ({block.where(offset)}) is {row}")
 
 
 def _belongs_to_a_row(error: BaseException) -> bool:

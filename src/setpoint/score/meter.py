@@ -6,6 +6,7 @@ Written by the pipeline's threads, read by whoever shows progress. Work is count
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import deque
 from collections.abc import Iterator
@@ -83,7 +84,10 @@ class MeterReading:
     done: Work
     useful_tokens: int
     rows_done: int
+    num_samples: int  # ever; `samples` has the latest of them
     samples: tuple[BatchSample, ...]
+    first_batch_s: float | None  # when the first batch began
+    row_tokens_relative_error: float  # standard error of the mean number of tokens a row, relative to the mean
 
 
 class Meter:
@@ -100,6 +104,10 @@ class Meter:
         self._useful_tokens = 0
         self._rows_done = 0
         self._samples: deque[BatchSample] = deque(maxlen=MAX_SAMPLES)
+        self._num_samples = 0
+        self._first_batch_ns: int | None = None
+        self._row_tokens = 0
+        self._row_tokens_squared = 0
 
     @contextmanager
     def during(self, activity: Activity) -> Iterator[None]:
@@ -115,11 +123,18 @@ class Meter:
         with self._lock:
             self._seconds[activity] += duration_ns / 1e9
 
-    def planned(self, num_rows: int, work: Work) -> None:
-        """Count a window that was encoded and cut into batches."""
+    def planned(self, row_tokens: npt.NDArray[np.int64], work: Work) -> None:
+        """Count a window that was encoded and cut into batches; `row_tokens` [rows], 0 for a row that failed."""
         with self._lock:
-            self._encoded_rows += num_rows
+            self._encoded_rows += len(row_tokens)
+            self._row_tokens += int(row_tokens.sum())
+            self._row_tokens_squared += int(np.dot(row_tokens, row_tokens))
             self._planned += work
+
+    def batch_begins(self) -> None:
+        """Count the beginning of a batch: the first one tells when computing began."""
+        if self._first_batch_ns is None:
+            self._first_batch_ns = self.clock.now_ns()
 
     def computed(self, work: Work, *, useful_tokens: int, sample_s: float | None) -> None:
         """Count planned work as done; `sample_s` is its duration where it was one undisturbed forward pass."""
@@ -128,6 +143,7 @@ class Meter:
             self._useful_tokens += useful_tokens
             if sample_s is not None:
                 self._samples.append(BatchSample(work=work, duration_s=sample_s))
+                self._num_samples += 1
 
     def rows_done(self, num_rows: int) -> None:
         """Count rows whose window is finished."""
@@ -145,5 +161,15 @@ class Meter:
                 done=self._done,
                 useful_tokens=self._useful_tokens,
                 rows_done=self._rows_done,
+                num_samples=self._num_samples,
                 samples=tuple(self._samples),
+                first_batch_s=None if self._first_batch_ns is None else (self._first_batch_ns - self._start_ns) / 1e9,
+                row_tokens_relative_error=self._relative_error(),
             )
+
+    def _relative_error(self) -> float:
+        count, total = self._encoded_rows, self._row_tokens
+        if count < 2 or total == 0:
+            return 0.0
+        variance = max(0.0, (self._row_tokens_squared - total * total / count) / (count - 1))
+        return math.sqrt(variance / count) / (total / count)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,11 +79,11 @@ class Pipeline:
         """What running out of memory has taught, now or earlier."""
         return self._isolating.limit_tokens
 
-    def run(self, blocks: Iterable[Block], *, tick: Callable[[], None] = lambda: None) -> Iterator[FinishedWindow]:
+    def run(self, blocks: Iterable[Block], *, tick: Callable[[], None] = lambda: None) -> Generator[FinishedWindow]:
         """Yield finished windows in input order. `tick` is called several times a second while waiting.
 
         Raises what reading the blocks raises; Interrupted when asked to stop, after handing out what is finished;
-        Hung when the model does not come back; JobStopped for a fatal row. Errors of single rows are results.
+        Hung when the model does not come back; FatalRow. Errors of single rows are results.
         """
         self._start(blocks)
         finished: dict[int, Window] = {}
@@ -188,7 +188,7 @@ class Pipeline:
         return max(num_tokens, block.sizes_bytes[offset] * self._limits.max_tokens // self._limits.max_bytes)
 
     def _publish(self, window: Window) -> None:
-        self._meter.planned(len(window.rows), window.work(self._shape))
+        self._meter.planned(window.row_tokens(), window.work(self._shape))
         if not window.batches:
             self._news.put(window)
         for batch in window.batches:
@@ -228,6 +228,7 @@ class Pipeline:
         positions = batch.tolist()
         sequences = [window.sequences[position] for position in positions]
         rows = window.owners[batch] + window.first_row
+        self._meter.batch_begins()
         begun_ns = self._meter.clock.now_ns()
         with self._watchdog.watching("computing", rows, self._patience(work)):  # type: ignore[arg-type]
             outcomes, is_undisturbed = self._isolating.compute(sequences)

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from setpoint.score.durable import write_atomic
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 def write_shard(path: Path, table: pa.Table) -> int:
     """Write a shard in one step and return its size in bytes. The same table gives the same bytes. Raises OSError."""
-    import pyarrow as pa
-
     # A file holds one set of dictionaries; chunks of the table may each bring their own.
     whole = table.unify_dictionaries().combine_chunks()
     options = pa.ipc.IpcWriteOptions(compression="lz4" if pa.Codec.is_available("lz4") else None)
@@ -28,15 +24,11 @@ def write_shard(path: Path, table: pa.Table) -> int:
 
 def read_shard(path: Path) -> pa.Table:
     """Read a shard. Raises OSError, and ArrowInvalid for a damaged one."""
-    import pyarrow as pa
-
     with pa.OSFile(str(path)) as source:
         return pa.ipc.open_file(source).read_all()
 
 
 def read_shard_schema(path: Path) -> pa.Schema:
     """Read a shard's schema alone. Raises OSError, and ArrowInvalid for a damaged one."""
-    import pyarrow as pa
-
     with pa.OSFile(str(path)) as source:
         return pa.ipc.open_file(source).schema

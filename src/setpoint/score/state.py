@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from setpoint.score.target import Target
 
 LEDGER_KIND = "setpoint-score-ledger"
 LEDGER_SCHEMA = 1
+_PART_NAME = re.compile(r"part-[0-9]{5,}\.[a-z0-9.]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,10 +49,11 @@ class SavedState:
 def inspect(target: Target) -> SavedState:
     """Look at what is there. Raises OutputError for state that can't be read."""
     unfinished = read_manifest(target.parts)
+    output_exists = _output_exists(target)
     return SavedState(
         unfinished=unfinished,
-        finished=_read_ledger(target.ledger) if unfinished is None and os.path.lexists(target.path) else None,
-        output_exists=os.path.lexists(target.path),
+        finished=_read_ledger(target.ledger) if unfinished is None and output_exists else None,
+        output_exists=output_exists,
         is_merging=unfinished is not None and has_begun_merging(target.parts),
     )
 
@@ -67,7 +70,8 @@ def check_may_begin(target: Target, *, restart: bool, overwrite: bool) -> SavedS
     except OutputError:
         if not restart:
             raise
-        state = SavedState(unfinished=None, finished=None, output_exists=os.path.lexists(target.path))
+        # Unreadable state is dropped; a folder with foreign files is refused again right below.
+        state = SavedState(unfinished=None, finished=None, output_exists=_output_exists(target))
     if not state.may_replace and not overwrite:
         raise OutputError(f"{target.path} exists already; pass --overwrite to replace it, or choose another output")
     return state
@@ -96,6 +100,19 @@ def refuse_other_job(target: Target, manifest: Manifest, fingerprint: Mapping[st
             found,
             advice="Give the same settings to go on, or --restart to start over.",
         )
+
+
+def _output_exists(target: Target) -> bool:
+    """Whether there is something to lose. Raises OutputError for a folder that holds what no job puts there."""
+    if not (target.is_folder and target.path.is_dir()):
+        return os.path.lexists(target.path)
+    names = os.listdir(target.path)
+    foreign = sorted(name for name in names if not _PART_NAME.fullmatch(name))
+    if foreign:
+        raise OutputError(
+            f"the folder {target.path} holds {foreign[0]!r}, which is no output of a job; choose a folder of its own"
+        )
+    return bool(names)
 
 
 def _read_ledger(path: Path) -> FinishedJob | None:

@@ -119,6 +119,7 @@ class JobStore:
             undo.callback(self._digests.close)
             self._repair()
             undo.pop_all()
+        self.num_rows_resumed = self.num_rows_done  # rows that earlier runs have finished
 
     @property
     def num_rows_done(self) -> int:
@@ -151,7 +152,7 @@ class JobStore:
 
         Raises FingerprintMismatch that names the first row that differs. Rows beyond the finished ones pass.
         """
-        count = max(0, min(len(digests), self.num_rows_done - first_row))
+        count = max(0, min(len(digests), self.num_rows_resumed - first_row))
         saved = self._read_digests(first_row, count)
         different = np.flatnonzero(saved != digests[:count])
         if len(different):
@@ -161,6 +162,15 @@ class JobStore:
                 f"the input has changed since the unfinished job in {self.target.parts} was begun: "
                 f"row {row} ({where(offset)}) differs from what was scored.",
                 {f"digest of row {row}": (f"{saved[offset]:016x}", f"{digests[offset]:016x}")},
+                advice="Bring the input back to go on, or --restart to start over.",
+            )
+
+    def verify_length(self, num_rows: int) -> None:
+        """Raise FingerprintMismatch where the input ended before the rows that were done before."""
+        if num_rows < self.num_rows_resumed:
+            raise FingerprintMismatch(
+                f"the input has changed since the unfinished job in {self.target.parts} was begun: it ends early.",
+                {"input rows": (f"at least {self.num_rows_resumed}", num_rows)},
                 advice="Bring the input back to go on, or --restart to start over.",
             )
 

@@ -23,7 +23,7 @@ class Target:
 
     path: Path
     is_folder: bool
-    output_format: str
+    output_format: str  # `parquet`, `csv.gz`: see formats.py
 
     @property
     def parts(self) -> Path:
@@ -34,6 +34,18 @@ class Target:
     def ledger(self) -> Path:
         """The ledger of a finished job."""
         return self.path.with_name(self.path.name + LEDGER_SUFFIX)
+
+
+def make_target(output: str | os.PathLike[str], *, format_name: str | None = None) -> Target:
+    """The target of an output that a person named; the format is told by the ending where it is not given.
+
+    Raises UsageError for what cannot be an output and for an unknown format.
+    """
+    from setpoint.score.formats import output_format
+
+    path, is_folder = split_output(output)
+    name = "parquet" if is_folder and format_name is None else format_name
+    return Target(path=path, is_folder=is_folder, output_format=str(output_format(path, name=name)))
 
 
 def split_output(output: str | os.PathLike[str]) -> tuple[Path, bool]:

@@ -105,6 +105,11 @@ class Window:
             squares=sum(work.squares for work in works),
         )
 
+    def row_tokens(self) -> npt.NDArray[np.int64]:
+        """Tokens of each row [rows]; 0 for one that failed."""
+        tokens = (0 if isinstance(row, RowFailure) else row.num_tokens for row in self.rows)
+        return np.fromiter(tokens, dtype=np.int64, count=len(self.rows))
+
     def finish(self, runner: Runner) -> FinishedWindow:
         """Turn outcomes into results, in input order."""
         return FinishedWindow(

@@ -48,8 +48,9 @@ def skeleton(tmp_path: Path) -> Path:
         copy = tmp_path / package.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_text("")
-    for name in ("_version", "errors", "cost/model", "api"):
+    for name in ("_version", "errors", "cost/model"):
         (tmp_path / "src" / "setpoint" / f"{name}.py").write_text("")
+    (tmp_path / "src" / "setpoint" / "__init__.py").write_text("import setpoint.api\n")  # as the public face does
     return tmp_path
 
 

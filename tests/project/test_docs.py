@@ -30,6 +30,8 @@ def readers_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder with the models that readers are told to bring."""
     for name, (family, task) in READERS_MODELS.items():
         tiny_model_folder(tmp_path / "built" / name, family, task).rename(tmp_path / name)
+    # Examples need an executor, not the best one: a short look at each is enough here.
+    monkeypatch.setattr("setpoint.runners.encoder.select._PASS_SECONDS", 0.05)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     return tmp_path

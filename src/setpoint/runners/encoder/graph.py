@@ -19,9 +19,10 @@ from torch import nn
 
 from setpoint.errors import MissingDependency, ModelError
 from setpoint.runners.cache import cache_folder, cache_key
+from setpoint.runners.encoder.graph_attention import traceable
 from setpoint.runners.encoder.model import EncoderModel
 
-_VERSION = 1  # of what this module makes; a new number leaves older graphs in the cache unused
+_VERSION = 2  # of what this module makes; a new number leaves older graphs in the cache unused
 _GRAPH = "graph.xml"
 
 
@@ -76,12 +77,10 @@ def convert(model: EncoderModel) -> Any:
     """Trace the model into a graph. Raises ModelError with the converter's reason."""
     openvino = import_openvino()
     names = input_names(model)
-    example = {name: torch.ones(2, 8, dtype=torch.int64) for name in names}
-    if "token_type_ids" in example:
-        example["token_type_ids"] = torch.zeros(2, 8, dtype=torch.int64)
+    example = {name: tensor for name, tensor in _example(model).items() if name in names}
     shapes = [(name, openvino.PartialShape([-1, -1])) for name in names]
     try:
-        with quiet_tracing(), torch.no_grad():
+        with quiet_tracing(), traceable(model.network.model), torch.no_grad():
             graph = openvino.convert_model(model.network, example_input=example, input=shapes)
     except Exception as error:  # the converter raises whatever tracing met, of any type
         reason = " ".join(str(error).split())[:300]
@@ -89,6 +88,17 @@ def convert(model: EncoderModel) -> Any:
     for port, name in zip(graph.inputs, names, strict=True):
         port.get_tensor().set_names({name})
     return graph
+
+
+def _example(model: EncoderModel) -> dict[str, torch.Tensor]:
+    """Inputs to trace with: padded, and longer than any attention window, or masks would be left out of the graph."""
+    config = model.config
+    windows = (getattr(config, name, None) for name in ("sliding_window", "local_attention"))
+    length = min(model.max_length, 8 + max((window for window in windows if window), default=0))
+    ids = torch.ones(2, length, dtype=torch.int64)
+    mask = torch.ones_like(ids)
+    mask[1, length // 2 :] = 0
+    return {"input_ids": ids, "attention_mask": mask, "token_type_ids": torch.zeros_like(ids)}
 
 
 def input_names(model: EncoderModel) -> tuple[str, ...]:

@@ -70,7 +70,7 @@ def packed_attention(
     Raises UnsupportedAttention for masks, dropout and arguments that are not known to leave the numbers alone.
     """
     name = type(module).__name__
-    _refuse_unknown(name, kwargs)
+    refuse_unknown(name, kwargs)
     if attention_mask is not None:
         raise UnsupportedAttention(f"{name} passes its own attention mask")
     if dropout:
@@ -81,11 +81,12 @@ def packed_attention(
     return attend(query, key, value, scale=scaling, causal=bool(causal), window=sliding_window), None
 
 
-def _refuse_unknown(name: str, kwargs: dict[str, Any]) -> None:
+def refuse_unknown(name: str, kwargs: dict[str, Any]) -> None:
+    """Raise UnsupportedAttention for an argument of attention that may change numbers and is not known here."""
     for argument, given in kwargs.items():
         if given is None or argument in _HARMLESS or (argument in _ABSENT_ONLY and given is False):
             continue
-        raise UnsupportedAttention(f"{name} passes {argument!r} to attention, which packed attention does not know")
+        raise UnsupportedAttention(f"{name} passes {argument!r} to attention, which is not known here")
 
 
 def attend(

@@ -17,7 +17,7 @@ from setpoint.domain.batch import BatchShape
 from setpoint.errors import MissingDependency, ModelError, UsageError
 from setpoint.runners.base import TokenSequence
 from setpoint.runners.cache import cache_key
-from setpoint.runners.encoder.check import check_executor, pick_torch
+from setpoint.runners.encoder.check import check_executor, check_sequences, pick_torch, reference_outputs
 from setpoint.runners.encoder.choice import Candidate, RememberedChoice
 from setpoint.runners.encoder.executor import Executor
 from setpoint.runners.encoder.graph import describe_head
@@ -83,6 +83,7 @@ class _Chooser:
         self.notes: list[str] = []
         self.audit: dict[str, Any] | None = None
         self._executors: dict[tuple[Candidate, int], Executor] = {}
+        self._reference: tuple[list[TokenSequence], list[Any]] | None = None
 
     def candidates(self) -> list[Candidate]:
         """What the options allow and the machine has, fastest guess first."""
@@ -190,7 +191,10 @@ class _Chooser:
         from setpoint.runners.encoder.openvino import make_executor
 
         made = make_executor(self.model, dtype=candidate.dtype, num_threads=self.threads, num_streams=streams)
-        result = check_executor(self.model, made)
+        if self._reference is None:
+            sequences = check_sequences(self.model)
+            self._reference = sequences, reference_outputs(self.model, sequences)
+        result = check_executor(self.model, made, self._reference[0], reference=self._reference[1])
         if not result.ok:
             made.close()
             raise ModelError(f"{candidate} does not match the model in float32: {result.why}")

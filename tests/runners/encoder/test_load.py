@@ -37,6 +37,7 @@ def test_a_model_comes_in_float32_and_ready(tmp_path: Path) -> None:
     assert model.config.use_cache is False
     assert (model.max_length, model.uses_type_ids, model.multi_label) == (512, True, False)
     assert len(model.digest) == 32
+    assert model.origin == "folder"
 
 
 def test_a_half_precision_checkpoint_is_loaded_in_float32(tmp_path: Path) -> None:

@@ -71,6 +71,7 @@ def load_model(options: EncoderOptions) -> EncoderModel:
         prompts=folder.prompts,
         default_prompt=folder.default_prompt,
         embedding_size=_embedding_size(head, output, config),
+        origin=found.origin,
         digest=digests(found.folder).together,
     )
     _probe(model)

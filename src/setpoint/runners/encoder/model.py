@@ -74,6 +74,7 @@ class EncoderModel:
     prompts: Mapping[str, str] = field(default_factory=dict)  # sentence-transformers prompts by name
     default_prompt: str | None = None
     embedding_size: int | None = None
+    origin: str = "folder"  # from where the files came: "folder", "hub cache", "installed package ...", "hub"
     digest: str = ""  # of the weights, config and tokenizer files
 
     @property

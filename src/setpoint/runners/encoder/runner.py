@@ -140,9 +140,16 @@ def load_encoder(options: EncoderOptions, *, sample: Iterable[RowInput] = ()) ->
         executor=selection.executor,
         shape=selection.shape,
         tokenizer=tokenizer,
-        notes=selection.notes,
+        notes=(*_origin_note(model), *selection.notes),
         facts=selection.facts,
     )
+
+
+def _origin_note(model: EncoderModel) -> tuple[str, ...]:
+    """A name is served by whatever has it first, so it is said which that was."""
+    if model.origin == "folder":
+        return ()
+    return (f"{model.source} comes from the {model.origin}: {model.folder}",)
 
 
 def _as_json(value: Any) -> Any:

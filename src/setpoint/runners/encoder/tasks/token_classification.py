@@ -13,7 +13,7 @@ from typing import Any
 from setpoint.domain.row import RowFailure, RowInput, RowResult
 from setpoint.runners.base import EncodedRow, FieldKind, ResultField
 from setpoint.runners.encoder.tasks.base import Array, Context, each_row, encoded, refuse_extras, stitch
-from setpoint.runners.encoder.tasks.entities import EntityReader, Token
+from setpoint.runners.encoder.tasks.entities import EntityReader, Tokens
 from setpoint.runners.encoder.tasks.scores import softmax
 from setpoint.runners.encoder.tokens import Content
 
@@ -63,8 +63,15 @@ class TokenClassification:
         template = self._context.tokenizer.single
         before, after = len(template.prefix), len(template.suffix)
         scores = softmax(stitch([logits[before : len(logits) - after] for logits in outputs], extra.spans))
-        tokens = self._tokens(extra, scores, first_index=before + extra.spans[0][0])
-        values: dict[str, Any] = {"entities": self._reader.read(extra.text, tokens)}
+        assert extra.content.offsets is not None
+        tokens = Tokens(
+            text=extra.text,
+            ids=extra.content.ids.tolist(),
+            offsets=extra.content.offsets.tolist(),
+            scores=scores,
+            first_index=before + extra.spans[0][0],
+        )
+        values: dict[str, Any] = {"entities": self._reader.read(tokens)}
         return RowResult(values=values, num_tokens=row.num_tokens, truncated_tokens=row.truncated_tokens)
 
     def _fit(self, text: str, content: Content) -> EncodedRow | RowFailure:
@@ -77,13 +84,3 @@ class TokenClassification:
         spans = tuple((start - fit.spans[0][0], stop - fit.spans[0][0]) for start, stop in fit.spans)
         extra = _Extra(text=text, content=read, spans=spans)
         return encoded(sequences, truncated_tokens=fit.truncated_tokens, extra=extra)
-
-    @staticmethod
-    def _tokens(extra: _Extra, scores: Array, *, first_index: int) -> list[Token]:
-        assert extra.content.offsets is not None
-        return [
-            Token(id=token_id, scores=of_token, start=start, end=end, index=index)
-            for index, (token_id, of_token, (start, end)) in enumerate(
-                zip(extra.content.ids.tolist(), scores, extra.content.offsets.tolist(), strict=True), start=first_index
-            )
-        ]

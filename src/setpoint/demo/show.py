@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -15,34 +16,34 @@ from setpoint.measure.stats import Percentile, min_samples
 
 
 def print_table(console: Console, results: Sequence[Result], work: Work, peaks: Mapping[str, float | None]) -> None:
-    """One row a way."""
-    table = Table(title=None, expand=False, pad_edge=False)
-    for name in ("way", "with"):
-        table.add_column(name, overflow="fold")
-    for name in ("texts/s", "median call", "p99 call", "padding", "MFU", "limit texts/s"):
+    """One row a way, made for 80 columns."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("way")
+    for name in ("texts/s", "median call", "p99 call", "padding", "MFU"):
         table.add_column(name, justify="right", no_wrap=True)
     for result in results:
         repeats = result.items_per_s
-        spread = "" if repeats.low is None or repeats.high is None else f"\n{repeats.low:.1f}–{repeats.high:.1f}"
-        mfu, limit = mfu_of(result, work, peaks), limit_of(result, work, peaks)
+        mfu = mfu_of(result, work, peaks)
         table.add_row(
-            result.way.title,
-            result.way.tool,
-            f"{repeats.median:.1f}{spread}",
-            _percentile(result.call_p50, result, 0.5),
-            _percentile(result.call_p99, result, 0.99),
+            f"{result.way.title}\n[dim]{result.way.tool}[/dim]",
+            _two_lines(f"{repeats.median:.1f}", _range(repeats.low, repeats.high, lambda rate: f"{rate:.1f}")),
+            _call(result.call_p50, result),
+            _call(result.call_p99, result),
             f"{waste_of(result, work):.1%}",
-            "–" if mfu is None else f"{mfu:.0%}",
-            "–" if limit is None else f"{limit:.0f}",
+            "unknown" if mfu is None else f"{mfu:.0%}",
         )
     console.print(table)
-    console.print(
-        f"texts/s: median and 95% interval of {len(results[0].laps)} rounds, tokenizing included. A call is one batch: "
-        "every text in it waits that long;\nintervals are of order statistics, and a p99 needs "
-        f"{min_samples(0.99)} calls. MFU: operations on useful tokens (linear layers and attention) a second,\n"
-        "over the peak of matrix products measured here in the same dtype; limit: what MFU 100% would give.",
-        style="dim",
-        highlight=False,
+    console.print(_explanation(results, work, peaks), style="dim", highlight=False)
+
+
+def _explanation(results: Sequence[Result], work: Work, peaks: Mapping[str, float | None]) -> str:
+    limits = {result.way.dtype: limit_of(result, work, peaks) for result in results}
+    known = ", ".join(f"{limit:.0f} in {dtype}" for dtype, limit in limits.items() if limit is not None)
+    return (
+        f"texts/s: median and range of {len(results[0].laps)} rounds in shuffled order, tokenizing included. A call is "
+        "one batch, and every text in it waits that long; the ranges below are 95% intervals, and a p99 needs "
+        f"{min_samples(0.99)} calls to have one. MFU: useful operations (linear layers and attention) a second over "
+        f"the peak of matrix products measured here; at 100% it would be {known or 'unknown'} texts/s."
     )
 
 
@@ -75,7 +76,15 @@ def _as_json(found: Percentile | None) -> dict[str, float | int] | None:
     return {"value": found.value, "low": found.low, "high": found.high, "num_samples": found.num_samples}
 
 
-def _percentile(found: Percentile | None, result: Result, q: float) -> str:
+def _call(found: Percentile | None, result: Result) -> str:
     if found is None:
-        return f"–\n{result.num_calls} calls" if q > 0.5 else "–"
-    return f"{format_duration(found.value)}\n{format_duration(found.low)}–{format_duration(found.high)}"
+        return _two_lines(f"max {format_duration(result.slowest_call)}", f"{result.num_calls} calls")
+    return _two_lines(format_duration(found.value), _range(found.low, found.high, format_duration))
+
+
+def _two_lines(first: str, second: str) -> str:
+    return f"{first}\n[dim]{second}[/dim]" if second else first
+
+
+def _range(low: float | None, high: float | None, form: Callable[[float], str]) -> str:
+    return "" if low is None or high is None else f"{form(low)}–{form(high)}"

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from transformers.utils import logging as transformers_logging
 
 from setpoint.errors import MissingDependency, ModelError
 from setpoint.runners.cache import cache_folder, cache_key
@@ -109,10 +110,18 @@ def input_names(model: EncoderModel) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def quiet_tracing() -> Iterator[None]:
-    """Tracing warns of every constant it bakes in; whether one matters is what the check at load finds out."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
+    """Tracing warns of every constant it bakes in; whether one matters is what the check at load finds out.
+
+    It also reads every property of a model, some of which have something to say.
+    """
+    verbosity = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_error()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        transformers_logging.set_verbosity(verbosity)
 
 
 def cached_graph(key: str) -> Any:

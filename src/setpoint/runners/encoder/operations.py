@@ -7,6 +7,7 @@ from torch import nn
 from setpoint.domain.flops import EncoderFlops
 from setpoint.errors import ModelError
 from setpoint.runners.encoder.model import EncoderModel
+from setpoint.runners.encoder.torch_parts import body_of
 
 
 def encoder_flops(model: EncoderModel) -> EncoderFlops:
@@ -21,8 +22,8 @@ def encoder_flops(model: EncoderModel) -> EncoderFlops:
         raise ModelError(f"model {model.source!r}: its config does not say how many layers it has or how wide they are")
     heads = getattr(config, "num_attention_heads", None)
     head_size = getattr(config, "head_dim", None)
-    body = model.network.model.base_model
-    weights = sum(
+    body = body_of(model.network.model)
+    weights: int = sum(
         module.weight.numel()
         for name, module in body.named_modules()
         if isinstance(module, nn.Linear) and "pooler" not in name.split(".")

@@ -33,26 +33,32 @@ def sample_within(executor: Executor, sample: Sequence[TokenSequence], *, second
 def measure_pace(
     executor: Executor, sample: Sequence[TokenSequence], shape: BatchShape, *, seconds: float
 ) -> float | None:
-    """Useful tokens per second over whole passes of the sample, the best of at most three passes in `seconds`.
+    """Useful tokens per second with all streams busy: the best of at most three passes over the sample in `seconds`.
 
-    The first pass is warm-up: executors compile for shapes that they have not seen. None where a batch does not fit
-    in memory.
+    The first pass is warm-up: executors compile for shapes that they have not seen. Each batch is timed by itself, so
+    that a sample of few batches does not show the stream that ends last instead of the speed of a long job. None where
+    a batch does not fit in memory.
     """
     batches = [[sample[i] for i in batch] for batch in form_batches([len(item) for item in sample], shape)]
     total = sum(map(len, sample))
+
+    def timed(batch: Sequence[TokenSequence]) -> float:
+        begin = time.perf_counter()
+        executor.forward(batch)
+        return time.perf_counter() - begin
+
+    best, end = float("inf"), float("inf")
     try:
         with ThreadPoolExecutor(shape.num_streams) as pool:
-            best = float("inf")
             for number in range(1 + _MAX_PASSES):
                 begin = time.perf_counter()
-                for _ in pool.map(executor.forward, batches):
-                    pass
-                taken = time.perf_counter() - begin
+                busy = sum(pool.map(timed, batches))
+                now = time.perf_counter()
                 if number == 0:
-                    end = time.perf_counter() + seconds
+                    end = now + seconds
                     continue
-                best = min(best, taken)
-                if time.perf_counter() + taken > end:
+                best = min(best, busy / shape.num_streams)
+                if now + (now - begin) > end:
                     break
     except OutOfMemory:
         return None

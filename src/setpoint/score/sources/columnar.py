@@ -205,5 +205,5 @@ def sliced(batches: Any, selected: Sequence[str], name: str, skip: Skip, number:
     for batch in batches:
         skipped = skip.take_many(batch.num_rows)
         if skipped < batch.num_rows:
-            yield Piece(pa.Table.from_batches([batch]).select(selected).slice(skipped), name, number + skipped)
+            yield Piece(pa.Table.from_batches([batch.slice(skipped)]).select(selected), name, number + skipped)
         number += batch.num_rows

@@ -112,13 +112,16 @@ class StoredFile:
 
 @dataclass(slots=True, kw_only=True)
 class Pipe:
-    """What can be read only once: stdin, a FIFO, a process substitution. Opened by `opener` when first needed."""
+    """What can be read only once: stdin, a FIFO, a process substitution.
+
+    Opened by `opener` when first needed, and closed at its end unless it is `borrowed`.
+    """
 
     name: str
     opener: Callable[[], BinaryIO]
+    borrowed: bool = False
     compression: str | None = None
     size_bytes: int | None = None
-    _raw: BinaryIO | None = field(default=None, init=False)
     _stream: ByteStream | None = field(default=None, init=False)
     _head: bytearray = field(default_factory=bytearray, init=False)
     _head_is_whole: bool = field(default=False, init=False)
@@ -128,10 +131,12 @@ class Pipe:
         """Look at the first `num_bytes`; waits until they have come or the pipe has ended."""
         with reading(self.name):
             stream = self._open_once()
-            while len(self._head) < num_bytes and not self._head_is_whole:
+            while len(self._head) < num_bytes and not self._head_is_whole and not self._was_read:
                 block = stream.reader.read1(num_bytes - len(self._head))
                 self._head += block
                 self._head_is_whole = not block
+            if self._head_is_whole:
+                self._close()
             data = bytes(self._head[:num_bytes])
             is_whole = self._head_is_whole and len(self._head) <= num_bytes
             return Head(data=data, num_file_bytes=len(data), is_whole=is_whole)
@@ -141,13 +146,12 @@ class Pipe:
         with reading(self.name):
             stream = self._open_once()
         if self._head_is_whole:
-            return ByteStream(io.BytesIO(bytes(self._head)), stream.position, lambda: None)
+            return ByteStream(io.BytesIO(bytes(self._head)), lambda: 0, lambda: None)
         if self._was_read:
             raise InputError(f"{self.name} can be read only once; save it to a file to read it again")
         self._was_read = True
         joined = io.BufferedReader(_Joined(bytes(self._head), stream.reader), MIB)
-        self._head.clear()
-        return ByteStream(joined, stream.position, lambda: None)
+        return ByteStream(joined, lambda: 0, self._close)
 
     def open_random(self) -> pa.NativeFile:
         """Not possible."""
@@ -163,9 +167,12 @@ class Pipe:
             if self.compression is None and hasattr(raw, "peek"):
                 start = raw.peek(4)[:4]
                 self.compression = next((name for magic, name in MAGIC.items() if start.startswith(magic)), None)
-            self._raw = raw
             self._stream = _byte_stream(raw, self.compression)
         return self._stream
+
+    def _close(self) -> None:
+        if self._stream is not None and not self.borrowed:
+            self._stream.close()
 
 
 InputFile: TypeAlias = StoredFile | Pipe

@@ -95,7 +95,7 @@ def find_files(spec: str, *, format_name: str | None = None) -> Found:
     """
     wanted = parse_format(format_name) if format_name is not None else None
     if spec == STDIN:
-        return _found_pipe(Pipe(name="stdin", opener=lambda: sys.stdin.buffer), wanted)
+        return _found_pipe(Pipe(name="stdin", opener=lambda: sys.stdin.buffer, borrowed=True), wanted)
     if not spec:
         raise UsageError("the input is empty text; name a file, a folder, a glob, a URL, or - for stdin")
     if "://" not in spec:

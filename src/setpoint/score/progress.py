@@ -62,16 +62,18 @@ class LineReporter:
         self._stream = stream
         self._clock = clock or MonotonicClock()
         self._every_s = every_s
-        self._last_ns = self._clock.now_ns()
+        self._last_ns: int | None = None
 
     def note(self, text: str) -> None:
         """A line at once."""
         print(text, file=self._stream, flush=True)
 
     def show(self, snapshot: Snapshot) -> None:
-        """A line if the last one is long enough ago."""
+        """A line if the last one, or the beginning, is long enough ago."""
         now_ns = self._clock.now_ns()
-        if (now_ns - self._last_ns) / 1e9 >= self._every_s:
+        if self._last_ns is None:
+            self._last_ns = now_ns
+        elif (now_ns - self._last_ns) / 1e9 >= self._every_s:
             self._last_ns = now_ns
             print(describe(snapshot), file=self._stream, flush=True)
 

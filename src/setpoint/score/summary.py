@@ -146,6 +146,10 @@ def render(report: JobReport) -> str:
         )
     if ledger.windowed_rows:
         lines.append(f"  windowed      {format_count(ledger.windowed_rows)} rows were longer than the model's limit")
+    moved = {name: shown for name, shown in report.columns.items() if not shown.endswith(name)}
+    if moved:
+        places = ", ".join(f"{name} is in {shown}" for name, shown in moved.items())
+        lines.append(f"  columns       {places}: the input has columns of these names (--prefix chooses others)")
     if report.performance is not None:
         lines.extend(_performance(report.performance))
     return "\n".join(lines)

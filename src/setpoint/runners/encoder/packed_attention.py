@@ -3,10 +3,12 @@
 A model whose config names `PACKED` calls `packed_attention` in place of its own attention, with all tokens of a batch
 in one row. Whatever a model asks of attention that is not known here is refused, never left out.
 
-On CPUs there are two ways, by length, as measured on one with AVX-512-BF16 and head size 32 (docs/log.md):
-- short sequences: one padded product over a group of neighbours, which saves the price of a call each;
-- long ones: torch's flash kernel a sequence, or in bfloat16 two matrix products around a softmax, which are faster
-  than that kernel by 1.6 where the CPU multiplies bfloat16 in vectors (and not in AMX tiles).
+On CPUs, as measured on one with AVX-512-BF16 and head size 32 (docs/log.md):
+- float32: torch's flash kernel, a call for each run of sequences of equal length;
+- half precision, short sequences: one padded product over a group of neighbours, which saves the price of a call each
+  (5 to 24 tokens: 1.6 times the tokens a second of the whole model);
+- bfloat16, long sequences: two matrix products around a softmax, 1.6 times as fast as the flash kernel where the CPU
+  multiplies bfloat16 in vectors (and not in AMX tiles).
 On CUDA it is one call of torch's or flash-attn's variable-length kernel.
 """
 
@@ -29,8 +31,7 @@ PACKED = "setpoint_packed"
 _HARMLESS = frozenset({"position_ids", "deterministic", "use_cache", "cache_position", "layer_idx", "return_dict"})
 _ABSENT_ONLY = frozenset({"output_attentions", "output_hidden_states"})  # accepted when false
 
-_SHORT_FLOAT32 = 64  # tokens: up to here groups are faster than a call a sequence
-_SHORT_OTHER = 96
+_SHORT = 96  # tokens: up to here, in half precision, groups are faster than a call a sequence
 _DENSE_ALIGN = 32  # tokens: few shapes, and whole vectors
 _DENSE_SCORES = 1 << 22  # scores computed at once: 8 MiB of bfloat16
 _BAND_QUERIES = 128  # queries a block where a window makes attention local
@@ -140,9 +141,7 @@ def attend(
 
 def _short(query: Tensor) -> int:
     """Up to how many tokens sequences are computed in groups."""
-    if query.device.type != "cpu":
-        return 0
-    return _SHORT_FLOAT32 if query.dtype == torch.float32 else _SHORT_OTHER
+    return _SHORT if query.device.type == "cpu" and query.dtype != torch.float32 else 0
 
 
 def _grouped(

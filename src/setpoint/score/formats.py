@@ -214,7 +214,9 @@ def _write_arrow(pieces: Iterable[Piece], sink: BinaryIO, schema: pa.Schema) -> 
     num_rows = 0
     with pa.ipc.new_file(sink, schema) as writer:
         for group in _groups(pieces, GROUP_ROWS, GROUP_BYTES):
-            writer.write_table(group.unify_dictionaries(), max_chunksize=max(1, group.num_rows))
+            # taken, so that what lies behind nulls and beyond the end is zero, not what happened to be in the buffers
+            whole = group.take(pa.array(range(group.num_rows), pa.int64())) if group.num_columns else group
+            writer.write_table(whole.combine_chunks(), max_chunksize=max(1, group.num_rows))
             num_rows += group.num_rows
     return num_rows
 

@@ -142,7 +142,8 @@ def test_pandas() -> None:
     )
     source = from_iterable(frame)
     assert source.columns() == ["text", "n", "at"]
-    found = rows_of(source, max_rows=2)
+    assert [row["n"] for row in rows_of(source, max_rows=2)] == [1, 2, 3, 4, 5]
+    found = rows_of(source)
     assert same([row["text"] for row in found], ["a", None, math.nan, 3, "\ud800"])
     assert [row["n"] for row in found] == [1, 2, 3, 4, 5]
     assert str(table_of(source).schema.field("at").type).startswith("timestamp")

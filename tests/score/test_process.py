@@ -55,6 +55,7 @@ def wait_for_shards(process: subprocess.Popen[str], folder: Path, count: int) ->
         time.sleep(0.002)
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments_until_done_gives_what_one_clean_run_gives(tmp_path: Path) -> None:
     clean, killed = tmp_path / "clean", tmp_path / "killed"
     for folder in (clean, killed):
@@ -65,7 +66,7 @@ def test_killed_at_random_moments_until_done_gives_what_one_clean_run_gives(tmp_
     num_kills = 0
     for _ in range(40):
         process = start(killed, "--quiet")
-        wait_for_shards(process, killed, num_shards(killed) + chance.randrange(4))
+        wait_for_shards(process, killed, num_shards(killed) + chance.randrange(6))
         time.sleep(chance.random() * 0.03)
         if process.poll() is None:
             process.send_signal(signal.SIGKILL)
@@ -77,7 +78,7 @@ def test_killed_at_random_moments_until_done_gives_what_one_clean_run_gives(tmp_
     assert num_kills >= 3
     table = pq.read_table(killed / "out.parquet")
     assert table.equals(pq.read_table(clean / "out.parquet"))
-    assert table["id"].to_pylist() == list(range(800))
+    assert table["id"].to_pylist() == [str(i) for i in range(800)]
     ledgers = [json.loads((folder / "out.parquet.ledger.json").read_text()) for folder in (clean, killed)]
     assert ledgers[0]["ledger"]["rows_failed"] == ledgers[1]["ledger"]["rows_failed"] == 16
     assert sorted(os.listdir(killed)) == ["in.csv", "out.parquet", "out.parquet.ledger.json"]
@@ -197,5 +198,6 @@ def test_memory_does_not_grow_with_rows(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         return int(done.stdout)
 
-    small, large = peak_bytes(10_000), peak_bytes(300_000)
-    assert large - small < 64 * 2**20, f"{small / 2**20:.0f} MiB for 10,000 rows, {large / 2**20:.0f} for 300,000"
+    # From some 100,000 rows on all windows and a whole row group are in memory at once; then nothing grows any more.
+    small, large = peak_bytes(100_000), peak_bytes(300_000)
+    assert large - small < 32 * 2**20, f"{small / 2**20:.0f} MiB for 100,000 rows, {large / 2**20:.0f} for 300,000"

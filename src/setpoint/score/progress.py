@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TextIO
 
-from setpoint.domain.units import format_count, format_duration, format_percent, format_rate
+from setpoint.domain.units import format_count, format_duration, format_number, format_percent, format_rate
 from setpoint.measure.clock import Clock, MonotonicClock
 
 LINE_EVERY_S = 5.0
@@ -87,12 +87,13 @@ class BarReporter:
     def __init__(self, stream: TextIO) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn
+        from rich.table import Column
 
         self._console = Console(file=stream, highlight=False)
         self._progress = Progress(
             TextColumn("{task.description}"),
-            BarColumn(bar_width=30),
-            TextColumn("{task.fields[figures]}"),
+            BarColumn(bar_width=16),
+            TextColumn("{task.fields[figures]}", markup=False, table_column=Column(no_wrap=True, ratio=1)),
             console=self._console,
             auto_refresh=False,  # refreshed when told: no thread of its own beside the compute
             transient=True,
@@ -108,14 +109,13 @@ class BarReporter:
         if self._task is None:
             self._progress.start()
             self._task = self._progress.add_task("", total=None, figures="")
-        figures = describe(snapshot, with_phase=False)
         total = snapshot.total_rows
         self._progress.update(
             self._task,
             description=snapshot.phase,
             total=None if total is None else max(total, snapshot.rows_done),
             completed=snapshot.rows_done,
-            figures=figures,
+            figures=describe_briefly(snapshot),
             refresh=True,
         )
 
@@ -134,19 +134,33 @@ def make_reporter(stream: TextIO, *, is_quiet: bool) -> Reporter:
     return BarReporter(stream) if isatty() else LineReporter(stream)
 
 
-def describe(snapshot: Snapshot, *, with_phase: bool = True) -> str:
+def describe(snapshot: Snapshot) -> str:
     """`scoring: 12,288 of 20,000 rows (61.4%), 118 rows/s, 13,400 tokens/s, 3 failed, 1 min 5 s left`."""
     parts = [_rows(snapshot)]
     if snapshot.rows_per_s is not None:
         parts.append(format_rate(snapshot.rows_per_s, "rows"))
     if snapshot.tokens_per_s is not None:
         parts.append(format_rate(snapshot.tokens_per_s, "tokens"))
+    return f"{snapshot.phase}: {', '.join([*parts, *_rest(snapshot)])}"
+
+
+def describe_briefly(snapshot: Snapshot) -> str:
+    """`12,288/20,000 rows, 118/s, 3 failed, 1 min 5 s left`: what fits beside a bar on 80 columns."""
+    done, total = format_count(snapshot.rows_done), snapshot.total_rows
+    about = "" if snapshot.is_total_exact else "~"
+    parts = [f"{done} rows" if total is None else f"{done}/{about}{format_count(total)} rows"]
+    if snapshot.rows_per_s is not None:
+        parts.append(f"{format_number(snapshot.rows_per_s)}/s")
+    return ", ".join([*parts, *_rest(snapshot)])
+
+
+def _rest(snapshot: Snapshot) -> list[str]:
+    parts = []
     if snapshot.rows_failed:
         parts.append(f"{format_count(snapshot.rows_failed)} failed")
     if snapshot.left_s is not None:
         parts.append(f"{format_duration(round(snapshot.left_s))} left")
-    figures = ", ".join(parts)
-    return f"{snapshot.phase}: {figures}" if with_phase else figures
+    return parts
 
 
 def _rows(snapshot: Snapshot) -> str:

@@ -41,9 +41,9 @@ class BlockEncoder:
         rows = range(block.first_row, block.first_row + block.num_rows)
         with self._watchdog.watching("tokenizing", rows, self._bound_s()):
             found = self._tokenize(inputs)
-        for offset, row in zip(offsets, found, strict=True):
-            encoded[offset] = row
-        whole = [row for row in encoded if row is not None]
+        for offset, outcome in zip(offsets, found, strict=True):
+            encoded[offset] = outcome
+        whole = [outcome for outcome in encoded if outcome is not None]
         self._refuse_fatal(block, whole)
         return whole
 

@@ -73,8 +73,10 @@ class JobInput:
             return []
         asked = self._ask(self._first)
         rows = [row for row in asked if isinstance(row, RowInput)]
-        picked = np.unique(np.linspace(0, len(rows) - 1, min(num_rows, len(rows))).astype(int)) if rows else []
-        return [rows[int(position)] for position in picked]
+        if len(rows) <= num_rows:
+            return rows
+        picked = np.unique(np.linspace(0, len(rows) - 1, num_rows).astype(int))
+        return [rows[position] for position in picked.tolist()]
 
     def blocks(self, store: JobStore) -> Iterator[Block]:
         """The rows that are not done, as blocks. Rows that are done are read, too, and checked against the store.

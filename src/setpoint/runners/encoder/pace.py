@@ -12,7 +12,7 @@ from setpoint.errors import OutOfMemory
 from setpoint.runners.base import TokenSequence
 from setpoint.runners.encoder.executor import Executor
 
-_MAX_PASSES = 3
+_MAX_PASSES = 2
 
 
 def sample_within(executor: Executor, sample: Sequence[TokenSequence], *, seconds: float) -> list[TokenSequence]:
@@ -33,7 +33,7 @@ def sample_within(executor: Executor, sample: Sequence[TokenSequence], *, second
 def measure_pace(
     executor: Executor, sample: Sequence[TokenSequence], shape: BatchShape, *, seconds: float
 ) -> float | None:
-    """Useful tokens per second with all streams busy: the best of at most three passes over the sample in `seconds`.
+    """Useful tokens per second with all streams busy: the best of at most two passes over the sample in `seconds`.
 
     The first pass is warm-up: executors compile for shapes that they have not seen. Each batch is timed by itself, so
     that a sample of few batches does not show the stream that ends last instead of the speed of a long job. None where

@@ -201,6 +201,7 @@ def test_it_says_what_it_is() -> None:
         2,
     )
     executor.close()
+    executor.close()
 
 
 def test_running_out_of_memory_is_told_apart_from_other_errors(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,6 +59,7 @@ def test_mixed_segments_empty_batches_and_empty_sequences() -> None:
     described = (executor.name, executor.dtype, executor.cost, executor.num_streams)
     assert described == ("torch-padded", "float32", BatchCost.PADDED, 2)
     executor.close()
+    executor.close()
 
 
 def test_running_out_of_memory_is_raised_as_such(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,8 +102,9 @@ class TorchPacked:
         return results
 
     def close(self) -> None:
-        """Release the weights. The executor cannot be used afterwards."""
-        del self._parts, self._scratch
+        """Release the weights. The executor cannot be used afterwards; closing again does nothing."""
+        for name in ("_parts", "_scratch"):
+            self.__dict__.pop(name, None)
 
     def _compute(self, ascending: Sequence[TokenSequence]) -> list[npt.NDArray[Any]]:
         packing = Packing.of(

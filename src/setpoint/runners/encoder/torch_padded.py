@@ -83,8 +83,8 @@ class TorchPadded:
         return [np.array(states[: len(sequence)]) for states, sequence in zip(whole, batch, strict=True)]
 
     def close(self) -> None:
-        """Release the weights. The executor cannot be used afterwards."""
-        del self._network
+        """Release the weights. The executor cannot be used afterwards; closing again does nothing."""
+        self.__dict__.pop("_network", None)
 
     def _inputs(self, batch: Sequence[TokenSequence]) -> tuple[Tensor, Tensor, Tensor | None]:
         """ids, mask and type ids, int64 [B, L]."""

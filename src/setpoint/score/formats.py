@@ -224,11 +224,12 @@ def _write_arrow(pieces: Iterable[Piece], sink: BinaryIO, schema: pa.Schema) -> 
 def _write_jsonl(pieces: Iterable[Piece], sink: BinaryIO) -> int:
     num_rows = 0
     for table in _groups(pieces, TEXT_ROWS, TEXT_BYTES):
-        columns = [json_column(plain_array(_whole(column))) for column in table.columns]
         keys = [json_column(pa.array([name]))[0].as_py() for name in table.column_names]
-        for i in range(table.num_rows):
-            cells = ", ".join(f"{key}: {column[i].as_py()}" for key, column in zip(keys, columns))
-            sink.write(f"{{{cells}}}\n".encode())
+        columns = [json_column(plain_array(_whole(column))).to_pylist() for column in table.columns]
+        lines = zip(*columns) if columns else [()] * table.num_rows
+        for cells in lines:
+            fields = ", ".join(f"{key}: {cell}" for key, cell in zip(keys, cells))
+            sink.write(f"{{{fields}}}\n".encode())
         num_rows += table.num_rows
     return num_rows
 

@@ -13,7 +13,7 @@ import zstandard
 from setpoint.errors import InputError, UsageError
 from setpoint.score.sources import open_source
 from setpoint.score.sources.files import COMPRESSIONS, MIB, Pipe, StoredFile
-from setpoint.score.sources.find import Format, find_files, parse_format
+from setpoint.score.sources.find import Format, find_files, parse_format, without_password
 from tests.score.sources.reading import all_chunks, places_of, rows_of
 
 CSV = "id,text\n1,a\n2,b\n"
@@ -342,7 +342,48 @@ def test_identity_of_a_huge_file_takes_samples(tmp_path: Path, monkeypatch: pyte
 
 
 def test_nothing_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="the input is empty text"):
+    with pytest.raises(UsageError, match="the input has no name"):
         open_source("")
     with pytest.raises(UsageError, match="--query is for databases"):
         open_source(str(write(tmp_path / "t.csv")), query="SELECT 1")
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://me:p@ss@host/db?sslmode=require&password=x", "postgresql://me@host/db?sslmode=require"),
+        ("postgresql:///db?host=/run/pg", "postgresql:///db?host=/run/pg"),
+        ("s3://id:secret@bucket/a.csv?region=eu&session_token=t", "s3://id@bucket/a.csv?region=eu"),
+        ("https://host/a.csv?sig=abc", "https://host/a.csv"),
+        ("file:///a b.csv", "file:///a b.csv"),
+    ],
+)
+def test_what_is_shown_of_a_url(url: str, shown: str) -> None:
+    assert without_password(url) == shown
+
+
+def test_names_that_are_not_utf8(tmp_path: Path) -> None:
+    name = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.csv")
+    try:
+        write(Path(name))
+    except OSError:
+        pytest.skip("this filesystem takes UTF-8 names alone")
+    for spec in (name, str(tmp_path), str(tmp_path / "*.csv")):
+        with pytest.raises(InputError, match="is not UTF-8; rename it"):
+            open_source(spec)
+    with pytest.raises(UsageError, match="has no name"):
+        open_source("a\0b.csv")
+
+
+def test_a_link_that_leads_nowhere_is_not_passed_over(tmp_path: Path) -> None:
+    write(tmp_path / "a.csv")
+    (tmp_path / "b.csv").symlink_to(tmp_path / "gone.csv")
+    for spec in (tmp_path, tmp_path / "*.csv"):
+        with pytest.raises(InputError, match=r"b\.csv leads to a file that is not there"):
+            open_source(spec)
+
+
+def test_no_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(InputError, match="stdin is closed"):
+        open_source("-", format="csv")

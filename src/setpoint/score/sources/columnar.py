@@ -59,7 +59,7 @@ class ParquetReader:
         with reading(file.name), file.open_random() as source:
             parquet = pq.ParquetFile(source, buffer_size=MIB)  # without a buffer it would read whole column chunks
             metadata = parquet.metadata
-            selected = _selection(list(parquet.schema_arrow.names), only)
+            selected = select_names(list(parquet.schema_arrow.names), only)
             first = 0
             for i in range(metadata.num_row_groups):
                 group = metadata.row_group(i)
@@ -108,11 +108,11 @@ class ArrowReader:
             with reading(file.name), file.open_random() as source:
                 batches = pa.ipc.open_file(source)
                 found = (batches.get_batch(i) for i in range(batches.num_record_batches))
-                yield from sliced(found, _selection(batches.schema.names, only), file.name, skip)
+                yield from sliced(found, select_names(batches.schema.names, only), file.name, skip)
         else:
             with progress.opened(file) as stream:
                 batches = pa.ipc.open_stream(pa.PythonFile(stream.reader, mode="r"))
-                yield from sliced(batches, _selection(batches.schema.names, only), file.name, skip)
+                yield from sliced(batches, select_names(batches.schema.names, only), file.name, skip)
             return
         progress.passed(file)
 
@@ -174,7 +174,7 @@ class TableFiles:
     ) -> Iterator[Chunk]:
         """Read on from `start_row`; what lies before is not read where the format allows that."""
         progress, skip = Progress(self._found.files), Skip(start_row)
-        known = _selection(self.columns(), columns)
+        known = select_names(self.columns(), columns)
         num_rows = self.estimate().num_rows
         return chunks_from_pieces(
             (
@@ -196,8 +196,10 @@ def check_unique(names: Sequence[str], source_name: str) -> None:
         raise InputError(f"{source_name}: column names repeat: {', '.join(repeated)}; give each column its own name")
 
 
-def _selection(names: Sequence[str], only: Sequence[str] | None) -> list[str]:
-    return list(names) if only is None else [name for name in names if name in set(only)]
+def select_names(names: Sequence[str], only: Sequence[str] | None) -> list[str]:
+    """The names that are wanted, in the order they have; all of them where `only` is None."""
+    wanted = set(names if only is None else only)
+    return [name for name in names if name in wanted]
 
 
 def sliced(batches: Any, selected: Sequence[str], name: str, skip: Skip, number: int = 1) -> Iterator[Piece]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from typing import BinaryIO, TextIO, cast
 
@@ -205,9 +205,9 @@ def _header(rows: Iterator[tuple[int, list[str] | RowFailure]], name: str) -> li
                     f"{name}:{number}: the column name {cell!r} is not UTF-8; convert the file first, for example: "
                     f"iconv -f LATIN1 -t UTF-8 {name} > utf8-{name}"
                 )
-        repeated = sorted({cell for cell in cells if cells.count(cell) > 1})
+        repeated = [repr(cell) for cell, count in Counter(cells).items() if count > 1]
         if repeated:
-            names = ", ".join(map(repr, repeated))
+            names = ", ".join(repeated)
             raise InputError(f"{name}:{number}: column names repeat: {names}; give each column its own name")
         return cells
     raise InputError(f"{name} is empty; it needs a header line with the column names")

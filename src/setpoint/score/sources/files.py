@@ -230,6 +230,8 @@ def reading(name: str) -> Iterator[None]:
         raise InputError(f"no permission to read {name}; check its mode and owner") from error
     except IsADirectoryError as error:
         raise InputError(f"{name} is a folder, and a file was expected") from error
+    except UnicodeError as error:
+        raise InputError(f"the name of {name!a}, or of a file in it, is not UTF-8; rename it") from error
     except pa.ArrowInvalid as error:
         raise InputError(f"{name} is damaged or in another format: {first_line(error)}") from error
     except (OSError, EOFError) as error:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, BinaryIO
-from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -19,6 +18,7 @@ from setpoint.errors import InputError, MissingDependency, UsageError, nearest, 
 from setpoint.score.sources.files import InputFile, Pipe, StoredFile, first_line, reading, split_ending
 
 STDIN = "-"
+SECRET = re.compile("pass|pwd|secret|token|key|sig|cred|auth", re.IGNORECASE)
 GLOB_SIGNS = re.compile(r"[*?\[]")
 
 
@@ -70,6 +70,7 @@ class _Entry:
     path: str
     shown: str
     size_bytes: int | None
+    is_dangling: bool = False  # a link to what is not there
 
 
 def parse_format(name: str) -> Format:
@@ -95,9 +96,11 @@ def find_files(spec: str, *, format_name: str | None = None) -> Found:
     """
     wanted = parse_format(format_name) if format_name is not None else None
     if spec == STDIN:
+        if sys.stdin is None:
+            raise InputError("stdin is closed; name a file")
         return _found_pipe(Pipe(name="stdin", opener=lambda: sys.stdin.buffer, borrowed=True), wanted)
-    if not spec:
-        raise UsageError("the input is empty text; name a file, a folder, a glob, a URL, or - for stdin")
+    if not spec or "\0" in spec:
+        raise UsageError("the input has no name; name a file, a folder, a glob, a URL, or - for stdin")
     if "://" not in spec:
         local = os.path.expanduser(spec)
         if os.path.exists(local) and not (os.path.isfile(local) or os.path.isdir(local)):
@@ -115,11 +118,12 @@ def find_files(spec: str, *, format_name: str | None = None) -> Found:
 
 
 def without_password(url: str) -> str:
-    """The URL without what may be secret: passwords and keys before the `@`, and the query."""
-    parts = urlsplit(url)
-    host = parts.netloc.rpartition("@")[2]
-    user = parts.username
-    return parts._replace(netloc=f"{user}@{host}" if user else host, query="").geturl()
+    """The URL without what may be secret: the password before the `@`, and parameters named like one."""
+    head, _, query = url.partition("?")
+    scheme, _, rest = head.partition("://")
+    account, at, place = rest.rpartition("@")
+    public = "&".join(part for part in query.split("&") if part and not SECRET.search(part.partition("=")[0]))
+    return f"{scheme}://{account.partition(':')[0]}{at}{place}{'?' if public else ''}{public}"
 
 
 def _binary_opener(path: str) -> Callable[[], BinaryIO]:
@@ -172,6 +176,9 @@ def _found_many(spec: str, filesystem: pafs.FileSystem, entries: Sequence[_Entry
     if not chosen:
         found = f"; it holds: {', '.join(entry.shown for entry in entries[:5])}" if entries else ""
         raise InputError(f"no file of a known format in {spec}{found}; known endings: {', '.join(ENDINGS)}")
+    for entry in chosen:
+        if entry.is_dangling:
+            raise InputError(f"{entry.shown} leads to a file that is not there")
     kind = wanted or ENDINGS[split_ending(chosen[0].path)[0]]
     if wanted is None and kind is Format.TEXT:
         kind = Format.DOCUMENTS
@@ -247,28 +254,42 @@ def _open_filesystem(url: str, scheme: str) -> tuple[pafs.FileSystem, str]:
 
 
 def _walk(filesystem: pafs.FileSystem, path: str, shown: str) -> list[_Entry]:
-    base = path.rstrip("/") + "/"
-    entries = []
-    for info in filesystem.get_file_info(pafs.FileSelector(path, recursive=True)):
-        relative = _relative(info.path, base)
-        if info.type == pafs.FileType.File and not re.search(r"(^|/)[._]", relative):
-            entries.append(_Entry(info.path, f"{shown.rstrip('/')}/{relative}", info.size))
+    entries = [
+        _Entry(entry.path, f"{shown.rstrip('/')}/{entry.shown}", entry.size_bytes, entry.is_dangling)
+        for entry in _list(filesystem, path, recursive=True)
+        if not re.search(r"(^|/)[._]", entry.shown)
+    ]
     return sorted(entries, key=lambda entry: entry.path)
+
+
+def _list(filesystem: pafs.FileSystem, folder: str, *, recursive: bool) -> list[_Entry]:
+    """All files below the folder, named by their path below it."""
+    base = folder.rstrip("/") + "/"
+    entries = [
+        _Entry(info.path, _relative(info.path, base), info.size)
+        for info in filesystem.get_file_info(pafs.FileSelector(folder, recursive=recursive))
+        if info.type == pafs.FileType.File
+    ]
+    if isinstance(filesystem, pafs.LocalFileSystem):  # which leaves out links that lead nowhere
+        for place, _, names in os.walk(folder):
+            links = (os.path.join(place, name) for name in names)
+            broken = (link for link in links if os.path.islink(link) and not os.path.exists(link))
+            entries += [_Entry(link, _relative(link, base), None, is_dangling=True) for link in broken]
+            if not recursive:
+                break
+    return entries
 
 
 def _match(filesystem: pafs.FileSystem, base: str, pattern: str, spec: str) -> list[_Entry]:
     info = filesystem.get_file_info(base)
     if info.type == pafs.FileType.NotFound:
         raise InputError(_missing(spec, filesystem, base))
-    regex = _glob_regex(pattern)
-    prefix = base.rstrip("/") + "/"
-    given = _split_glob(spec)[0]
-    selector = pafs.FileSelector(base, recursive="/" in pattern or "**" in pattern)
-    entries = []
-    for info in filesystem.get_file_info(selector):
-        relative = _relative(info.path, prefix)
-        if info.type == pafs.FileType.File and regex.fullmatch(relative):
-            entries.append(_Entry(info.path, f"{given}/{relative}" if given else relative, info.size))
+    regex, given = _glob_regex(pattern), _split_glob(spec)[0]
+    entries = [
+        _Entry(entry.path, f"{given}/{entry.shown}" if given else entry.shown, entry.size_bytes, entry.is_dangling)
+        for entry in _list(filesystem, base, recursive="/" in pattern)
+        if regex.fullmatch(entry.shown)
+    ]
     if not entries:
         raise InputError(f"no file matches {spec}{_names_in(filesystem, base)}")
     return sorted(entries, key=lambda entry: entry.path)

@@ -16,7 +16,7 @@ import pyarrow as pa
 from setpoint.domain.row import Reason, RowFailure
 from setpoint.errors import InputError, UsageError
 from setpoint.score.sources.base import DEFAULT_CHUNK_ROWS, JSON, Chunk, Source, SourceEstimate
-from setpoint.score.sources.columnar import check_unique, sliced
+from setpoint.score.sources.columnar import check_unique, select_names, sliced
 from setpoint.score.sources.rows import Piece, Record, Skip, chunks_from_pieces, chunks_from_records
 from setpoint.score.sources.schema import json_text
 from setpoint.score.sources.textual import TEXT
@@ -101,7 +101,7 @@ class TableSource:
         self, *, start_row: int = 0, max_rows: int = DEFAULT_CHUNK_ROWS, columns: Sequence[str] | None = None
     ) -> Iterator[Chunk]:
         """Read on from `start_row`."""
-        known = [name for name in self._columns if columns is None or name in columns]
+        known = select_names(self._columns, columns)
         firsts = range(start_row, self._num_rows, max_rows)
         slices = ((first, self._take(first, min(first + max_rows, self._num_rows))) for first in firsts)
         return chunks_from_pieces(
@@ -200,7 +200,7 @@ class BatchSource:
         reader, self._reader = self._reader, None
         if reader is None:
             raise InputError("the record batches can be read only once")
-        known = [name for name in self._columns if columns is None or name in columns]
+        known = select_names(self._columns, columns)
         return chunks_from_pieces(
             sliced(reader, known, PLACE, Skip(start_row)),
             start_row=start_row,

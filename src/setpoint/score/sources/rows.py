@@ -78,7 +78,8 @@ class _Rows:
             if not isinstance(value, RowFailure):
                 names.update(dict.fromkeys(value))
         if only is not None:
-            names = {name: None for name in names if name in set(only)}
+            wanted = set(only)
+            names = {name: None for name in names if name in wanted}
         absent, columns = {}, {}
         failures = {i: value for i, value in enumerate(self.values) if isinstance(value, RowFailure)}
         rows: list[Mapping[str, Any]] = [{} if isinstance(value, RowFailure) else value for value in self.values]

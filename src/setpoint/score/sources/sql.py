@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from setpoint.errors import InputError, MissingDependency, UsageError, nearest
 from setpoint.score.sources.base import DEFAULT_CHUNK_ROWS, JSON, Chunk, SourceEstimate
-from setpoint.score.sources.columnar import check_unique, sliced
+from setpoint.score.sources.columnar import check_unique, select_names, sliced
 from setpoint.score.sources.find import without_password
 from setpoint.score.sources.rows import Skip, chunks_from_pieces
 
@@ -71,8 +71,7 @@ class _Query:
         self, *, start_row: int = 0, max_rows: int = DEFAULT_CHUNK_ROWS, columns: Sequence[str] | None = None
     ) -> Iterator[Chunk]:
         """Run the query and read on from `start_row`; the rows before come too and are dropped."""
-        names = self.columns()
-        selected = names if columns is None else [name for name in names if name in set(columns)]
+        selected = select_names(self.columns(), columns)
         return chunks_from_pieces(
             sliced(self._batches(max_rows), selected, self._name, Skip(start_row)),
             start_row=start_row,
@@ -109,7 +108,7 @@ class DuckDBSource(_Query):
             return SourceEstimate(approx_rows=int(relation.aggregate("count(*)").fetchall()[0][0]))
 
     def identity(self) -> Mapping[str, JSON]:
-        """The database, the query (or the table's) and the size of the file."""
+        """The file as it was named, and the query: the given one, or the one for the only table."""
         with self._connected() as connection:
             query = self._select(connection)
         return {**super().identity(), "query": query}

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import typer.main
+
 from setpoint.cli.main import app
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -1,0 +1,1 @@
+"""What the benchmarks share: worker processes, texts, work in FLOPs, paired ratios, tables and the last JSON line."""

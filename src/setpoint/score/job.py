@@ -277,11 +277,11 @@ class _Job:
         self._reporter.show(
             Snapshot(
                 phase="scoring" if is_moving else "reading",
-                rows_done=self._store.num_rows_resumed + reading.rows_done,
+                rows_done=self._store.num_rows_resumed + reading.rows_computed,
                 total_rows=None if total is None else total.num_rows,
                 is_total_exact=total is not None and total.is_exact,
                 rows_failed=self._ledger.num_failed,
-                rows_per_s=reading.rows_done / computing_s if is_moving and reading.rows_done else None,
+                rows_per_s=reading.rows_computed / computing_s if is_moving and reading.rows_computed else None,
                 tokens_per_s=reading.useful_tokens / computing_s if is_moving and reading.useful_tokens else None,
                 left_s=None if left is None else left.mid_s,
             )

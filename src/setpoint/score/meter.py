@@ -83,7 +83,8 @@ class MeterReading:
     planned: Work  # of all rows encoded so far
     done: Work
     useful_tokens: int
-    rows_done: int
+    rows_done: int  # written
+    rows_computed: int  # at least; of a window under way the share of its sequences that is done
     num_samples: int  # ever; `samples` has the latest of them
     samples: tuple[BatchSample, ...]
     first_batch_s: float | None  # when the first batch began
@@ -106,6 +107,8 @@ class Meter:
         self._samples: deque[BatchSample] = deque(maxlen=MAX_SAMPLES)
         self._num_samples = 0
         self._first_batch_ns: int | None = None
+        self._planned_sequences = 0
+        self._done_sequences = 0
         self._row_tokens = 0
         self._row_tokens_squared = 0
 
@@ -123,10 +126,11 @@ class Meter:
         with self._lock:
             self._seconds[activity] += duration_ns / 1e9
 
-    def planned(self, row_tokens: npt.NDArray[np.int64], work: Work) -> None:
+    def planned(self, row_tokens: npt.NDArray[np.int64], *, num_sequences: int, work: Work) -> None:
         """Count a window that was encoded and cut into batches; `row_tokens` [rows], 0 for a row that failed."""
         with self._lock:
             self._encoded_rows += len(row_tokens)
+            self._planned_sequences += num_sequences
             self._row_tokens += int(row_tokens.sum())
             self._row_tokens_squared += int(np.dot(row_tokens, row_tokens))
             self._planned += work
@@ -136,10 +140,11 @@ class Meter:
         if self._first_batch_ns is None:
             self._first_batch_ns = self.clock.now_ns()
 
-    def computed(self, work: Work, *, useful_tokens: int, sample_s: float | None) -> None:
+    def computed(self, work: Work, *, num_sequences: int, useful_tokens: int, sample_s: float | None) -> None:
         """Count planned work as done; `sample_s` is its duration where it was one undisturbed forward pass."""
         with self._lock:
             self._done += work
+            self._done_sequences += num_sequences
             self._useful_tokens += useful_tokens
             if sample_s is not None:
                 self._samples.append(BatchSample(work=work, duration_s=sample_s))
@@ -161,11 +166,16 @@ class Meter:
                 done=self._done,
                 useful_tokens=self._useful_tokens,
                 rows_done=self._rows_done,
+                rows_computed=self._rows_computed(),
                 num_samples=self._num_samples,
                 samples=tuple(self._samples),
                 first_batch_s=None if self._first_batch_ns is None else (self._first_batch_ns - self._start_ns) / 1e9,
                 row_tokens_relative_error=self._relative_error(),
             )
+
+    def _rows_computed(self) -> int:
+        share = self._done_sequences / self._planned_sequences if self._planned_sequences else 0.0
+        return max(self._rows_done, int(self._encoded_rows * share))
 
     def _relative_error(self) -> float:
         count, total = self._encoded_rows, self._row_tokens

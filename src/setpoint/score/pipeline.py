@@ -190,7 +190,7 @@ class Pipeline:
         return max(num_tokens, block.sizes_bytes[offset] * self._limits.max_tokens // self._limits.max_bytes)
 
     def _publish(self, window: Window) -> None:
-        self._meter.planned(window.row_tokens(), window.work(self._shape))
+        self._meter.planned(window.row_tokens(), num_sequences=len(window.sequences), work=window.work(self._shape))
         if not window.batches:
             self._news.put(window)
         for batch in window.batches:
@@ -239,7 +239,10 @@ class Pipeline:
             window.outcomes[position] = outcome
         self._meter.spent(Activity.COMPUTING, duration_ns)
         self._meter.computed(
-            work, useful_tokens=int(lengths.sum()), sample_s=duration_ns / 1e9 if is_undisturbed else None
+            work,
+            num_sequences=len(positions),
+            useful_tokens=int(lengths.sum()),
+            sample_s=duration_ns / 1e9 if is_undisturbed else None,
         )
 
 

@@ -19,6 +19,7 @@ WINDOW_TOKENS = 65_536
 WINDOW_BYTES = 32 * 2**20
 WINDOW_BATCHES = 32  # at least so many full batches are sorted together
 MATRIX_WINDOW_TOKENS = 16_384  # where every token brings a vector of its own
+MATRIX_WINDOW_BATCHES = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +53,10 @@ class JobPlan:
 def default_window(shape: BatchShape, fields: Sequence[ResultField]) -> WindowLimits:
     """How much is sorted together: enough for little padding, little enough to lose a minute at most to a crash."""
     has_matrix = any(found.kind is FieldKind.MATRIX for found in fields)
-    max_tokens = max(MATRIX_WINDOW_TOKENS if has_matrix else WINDOW_TOKENS, WINDOW_BATCHES * shape.max_batch_tokens)
     if has_matrix:
-        max_tokens = max(MATRIX_WINDOW_TOKENS, 4 * shape.max_batch_tokens)
-    return WindowLimits(max_rows=WINDOW_ROWS, max_tokens=max_tokens, max_bytes=WINDOW_BYTES)
+        max_tokens = max(MATRIX_WINDOW_TOKENS, MATRIX_WINDOW_BATCHES * shape.max_batch_tokens)
+    else:
+        max_tokens = max(WINDOW_TOKENS, WINDOW_BATCHES * shape.max_batch_tokens)
+    # Where batches are large, as on an accelerator, short rows should still fill several of them.
+    max_rows = max(WINDOW_ROWS, shape.max_batch_tokens // 2)
+    return WindowLimits(max_rows=max_rows, max_tokens=max_tokens, max_bytes=WINDOW_BYTES)

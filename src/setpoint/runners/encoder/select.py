@@ -166,7 +166,7 @@ class _Chooser:
         best: dict[Candidate, float] = {}
         for _ in range(_ROUNDS if len(able) > 1 else 1):
             for candidate in able:
-                streams = self._streams(candidate)[0]
+                streams = self._streams()[0]
                 executor = self.executor(candidate, streams)
                 rate = self.pace(candidate, executor, self._shape(executor, budget, streams))
                 best[candidate] = max(rate or 0.0, best.get(candidate, 0.0))
@@ -177,7 +177,7 @@ class _Chooser:
 
     def _matches(self, candidate: Candidate) -> bool:
         try:
-            self.executor(candidate, self._streams(candidate)[0])
+            self.executor(candidate, self._streams()[0])
         except ModelError as error:
             self.measured.append({"candidate": str(candidate), "refused": str(error)})
             return False
@@ -264,7 +264,7 @@ class _Chooser:
 
     def _tuned(self, candidate: Candidate) -> BatchShape:
         """Streams first, then the token budget: up and down from the middle while it gets faster."""
-        streams = self._streams(candidate)
+        streams = self._streams()
         fixed = self.options.max_batch_tokens
         if fixed is None and self.options.batch_size is not None:
             fixed = self.options.batch_size * self.model.max_length  # the count alone decides
@@ -301,14 +301,12 @@ class _Chooser:
         )
         return rate
 
-    def _streams(self, candidate: Candidate) -> list[int]:
-        if candidate.backend == "torch":
-            return [1]
+    def _streams(self) -> list[int]:
         if self.options.streams is not None:
-            if self.options.streams > self.threads:
+            if self.device == "cpu" and self.options.streams > self.threads:
                 raise UsageError(f"{self.options.streams} streams need at least as many threads, not {self.threads}")
             return [self.options.streams]
-        return _stream_counts(self.threads)
+        return _stream_counts(self.threads) if self.device == "cpu" else [1]
 
     def _shape(self, executor: Executor, budget: int, streams: int) -> BatchShape:
         return BatchShape(

@@ -99,10 +99,10 @@ def test_the_sentence_says_which_way_was_faster() -> None:
     better = FakeWay("packed", in_order(6, 1), clock, speed=2)
     best = FakeWay("chosen", in_order(6, 1), clock, speed=4)
     sentence = conclusion(run([one, worse, level, better, best], clock), WORK)
-    assert "as they come was 3.4 times slower than one at a time (71% of" in sentence
-    assert "sorting them by length was level with one at a time" in sentence
-    assert "packing without padding was 2.0 times as fast" in sentence
-    assert "4.0 times as fast" in sentence
+    assert "as they come ran 3.4 times slower than one at a time (71% of" in sentence
+    assert "sorted by length they ran level with one at a time" in sentence
+    assert "packed without padding the texts ran 2.0 times as fast" in sentence
+    assert "ran 4.0 times as fast" in sentence
 
 
 def test_batches_hold_every_text_once() -> None:

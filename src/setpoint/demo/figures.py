@@ -53,18 +53,17 @@ def conclusion(results: Sequence[Result], work: Work) -> str:
     one, unsorted, by_length, packed, chosen = results
     rate = {id(result): result.items_per_s.median for result in results}
     waste = f"{waste_of(unsorted, work):.0%} of the tokens processed were padding"
-    first = f"batches as they come {_against(rate[id(unsorted)], rate[id(one)], 'one at a time')} ({waste})"
-    second = f"sorting them by length {_against(rate[id(by_length)], rate[id(one)], 'one at a time')}"
-    third = f"packing without padding {_against(rate[id(packed)], rate[id(one)], 'it')}"
-    best = f"{chosen.way.tool.partition(', ')[2]} as chosen by measuring"
-    fourth = f"{best} {_against(rate[id(chosen)], rate[id(one)], 'it')}"
-    return f"On this machine {first}; {second}; {third}, and {fourth}."
+    first = f"batches as they come {_against(rate[id(unsorted)], rate[id(one)])} ({waste})"
+    second = f"sorted by length they {_against(rate[id(by_length)], rate[id(one)])}"
+    third = f"packed without padding the texts {_against(rate[id(packed)], rate[id(one)])}"
+    fourth = f"{chosen.way.tool}, chosen by measuring, {_against(rate[id(chosen)], rate[id(one)])}"
+    return f"On this machine {first}; {second}; {third}; {fourth}."
 
 
-def _against(rate: float, other: float, name: str) -> str:
-    """`was 3.1 times as fast as one at a time`, and so on."""
+def _against(rate: float, other: float) -> str:
+    """`ran 3.1 times as fast as one at a time`, and so on."""
     if rate >= other * _LEVEL:
-        return f"was {rate / other:.1f} times as fast as {name}"
+        return f"ran {rate / other:.1f} times as fast as one at a time"
     if other >= rate * _LEVEL:
-        return f"was {other / rate:.1f} times slower than {name}"
-    return f"was level with {name}"
+        return f"ran {other / rate:.1f} times slower than one at a time"
+    return "ran level with one at a time"

@@ -32,6 +32,7 @@ from setpoint.score.target import make_target
 MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 NUM_TIMED = 200
 NUM_TEXTS = 600
+PACKED_TOKENS = 2_048
 _FEWEST_TEXTS = 50
 _PEAK_SECONDS = 0.6
 
@@ -67,19 +68,25 @@ def compare(*, rounds: int, tick: Callable[[str], None]) -> tuple[Outcome, Encod
     sample = [RowInput(text=text) for text in timed]
     chosen = load_encoder(options, sample=sample)
     packed = load_encoder(
-        EncoderOptions(model=MODEL, task=Task.FEATURE_EXTRACTION, backend="torch", dtype="float32"),
+        EncoderOptions(
+            model=MODEL,
+            task=Task.FEATURE_EXTRACTION,
+            backend="torch",
+            dtype="float32",
+            max_batch_tokens=PACKED_TOKENS,
+        ),
         sample=sample,
     )
     lengths = _lengths(chosen, timed)
     model = load_model(options)
     pipeline = PipelineWay(model)
     ways: list[PipelineLaps | RunnerLaps] = [
-        PipelineLaps("one at a time", pipeline.embed, timed, in_order(len(timed), 1)),
+        PipelineLaps("pipeline, one at a time", pipeline.embed, timed, in_order(len(timed), 1)),
         PipelineLaps(
-            f"batches of {PIPELINE_BATCH}, as they come", pipeline.embed, timed, in_order(len(timed), PIPELINE_BATCH)
+            f"pipeline, {PIPELINE_BATCH} as they come", pipeline.embed, timed, in_order(len(timed), PIPELINE_BATCH)
         ),
         PipelineLaps(
-            f"batches of {PIPELINE_BATCH}, sorted by length", pipeline.embed, timed, by_length(lengths, PIPELINE_BATCH)
+            f"pipeline, {PIPELINE_BATCH} of like length", pipeline.embed, timed, by_length(lengths, PIPELINE_BATCH)
         ),
         RunnerLaps("packed, no padding", packed, timed),
         RunnerLaps("chosen by measuring", chosen, timed),

@@ -87,4 +87,8 @@ def _two_lines(first: str, second: str) -> str:
 
 
 def _range(low: float | None, high: float | None, form: Callable[[float], str]) -> str:
-    return "" if low is None or high is None else f"{form(low)}–{form(high)}"
+    """`12.2–14.1 ms`: the unit once where both ends have the same."""
+    if low is None or high is None:
+        return ""
+    (first, _, unit), (last, _, other) = form(low).partition(" "), form(high).partition(" ")
+    return f"{first}–{last} {unit}".rstrip() if unit == other else f"{form(low)}–{form(high)}"

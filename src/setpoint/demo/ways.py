@@ -33,7 +33,7 @@ class PipelineLaps:
         batches: Sequence[Sequence[int]],
     ) -> None:
         self.title = title
-        self.tool = "transformers pipeline, float32"
+        self.tool = "transformers float32"
         self.batches = batches
         self._embed = embed
         self._texts = texts
@@ -61,7 +61,7 @@ class RunnerLaps:
     def __init__(self, title: str, runner: Runner, texts: Sequence[str]) -> None:
         facts = runner.fingerprint
         self.title = title
-        self.tool = f"Setpoint, {facts['backend']} {facts['dtype']}"
+        self.tool = f"Setpoint {str(facts['backend']).partition('-')[0]} {facts['dtype']}"
         self.dtype = str(facts["dtype"])
         self.cost = runner.shape.cost
         self._runner = runner

@@ -136,6 +136,9 @@ def test_what_the_user_says_is_kept(bert: EncoderModel) -> None:
 def test_batch_invariant_computes_alone(bert: EncoderModel) -> None:
     chosen = choose(bert, batch_invariant=True, backend="torch", dtype="float32")
     assert chosen.shape.max_batch_size == 1
+    again = choose(bert, batch_invariant=True, backend="torch", dtype="float32")
+    for found in (chosen, again):  # the price is stated, also where the choice was remembered
+        assert any("computed alone" in note and "in batches" in note for note in found.notes)
 
 
 def test_combinations_that_cannot_be_are_refused(bert: EncoderModel) -> None:

@@ -14,6 +14,7 @@ from setpoint.errors import OutOfMemory, UsageError
 from setpoint.runners.base import TokenSequence
 from setpoint.runners.encoder.graph import import_openvino, input_names, load_graph
 from setpoint.runners.encoder.model import EncoderModel, OutputKind
+from setpoint.runners.encoder.padded_batch import pad_batch
 
 # What the CPU device must list among its capabilities, and the precision to ask for. int8 lies in the graph itself;
 # what is left of it (attention, norms) runs in the fastest precision that the CPU has.
@@ -80,17 +81,8 @@ class OpenVINOExecutor:
             self._requests.get()
 
     def _pad(self, batch: Sequence[TokenSequence]) -> dict[str, npt.NDArray[np.int64]]:
-        shape = (len(batch), max(len(sequence) for sequence in batch))
-        arrays = {
-            "input_ids": np.full(shape, self._pad_id, np.int64),
-            "attention_mask": np.zeros(shape, np.int64),
-            "token_type_ids": np.zeros(shape, np.int64),
-        }
-        for row, sequence in enumerate(batch):
-            arrays["input_ids"][row, : len(sequence)] = sequence.ids
-            arrays["attention_mask"][row, : len(sequence)] = 1
-            if sequence.type_ids is not None:
-                arrays["token_type_ids"][row, : len(sequence)] = sequence.type_ids
+        ids, mask, types = pad_batch(batch, self._pad_id)
+        arrays = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
         return {name: arrays[name] for name in self._names}
 
 

@@ -32,6 +32,7 @@ from setpoint.runners.machine import available_cores, cpu_model
 _PASS_SECONDS = 0.8  # how long one pass over the sample may take while measuring
 _SAMPLE_TEXTS = 64
 _ROUNDS = 2
+_ALONE, _BATCHED = "alone_tokens_per_s", "batched_tokens_per_s"
 _CPU_BUDGETS = (128, 256, 512, 1024, 2048, 4096, 8192)
 _ACCELERATOR_BUDGETS = (2048, 4096, 8192, 16384, 32768, 65536)
 _WORTH = 1.01  # a larger budget must be at least this much faster: smaller batches take less memory and wait less
@@ -58,8 +59,6 @@ def select_executor(model: EncoderModel, options: EncoderOptions, *, sample: Seq
     """
     chooser = _Chooser(model, options, sample)
     candidates = chooser.candidates()
-    if len(candidates) == 1 and options.batch_invariant:
-        return chooser.finish(candidates[0], None)
     key = chooser.key()
     remembered = RememberedChoice.read(key, candidates)
     if remembered is not None:
@@ -240,6 +239,7 @@ class _Chooser:
             if (other, streams) != (candidate, shape.num_streams) and unused is not executor:
                 unused.close()
         if self.options.batch_invariant:
+            self.notes.append(self._price_of_invariance(candidate, executor, shape))
             shape = replace(shape, max_batch_size=1)
         facts: dict[str, Any] = {
             "backend": executor.name,
@@ -254,6 +254,19 @@ class _Chooser:
         if self.audit is not None:
             facts["int8_audit"] = self.audit
         return Selection(executor=executor, shape=shape, notes=tuple(self.notes), facts=facts)
+
+    def _price_of_invariance(self, candidate: Candidate, executor: Executor, shape: BatchShape) -> str:
+        """What computing every sequence alone costs, measured once and kept with the choice."""
+        entry = next((entry for entry in self.measured if _BATCHED in entry), None)
+        if entry is None:
+            alone = self.pace(candidate, executor, shape)
+            batched = self.pace(candidate, executor, shape, is_batched=True)
+            entry = {"candidate": str(candidate), _ALONE: round(alone or 0), _BATCHED: round(batched or 0)}
+            self.measured.append(entry)
+        return (
+            f"batch-invariant: every sequence is computed alone, {entry[_ALONE]:,} tokens/s "
+            f"instead of {entry[_BATCHED]:,} in batches"
+        )
 
     def _fall_back(self, candidate: Candidate, error: ModelError) -> Candidate:
         """torch, padded if need be, where OpenVINO was asked for by name and cannot do the model; and say so."""
@@ -284,9 +297,11 @@ class _Chooser:
             best = _climb(budgets, start, lambda budget: rate(count, budget))
         return self._shape(self.executor(candidate, count), best, count)
 
-    def pace(self, candidate: Candidate, executor: Executor, shape: BatchShape) -> float | None:
-        """Measure, and keep the figure for the record."""
-        if self.options.batch_invariant:
+    def pace(
+        self, candidate: Candidate, executor: Executor, shape: BatchShape, *, is_batched: bool = False
+    ) -> float | None:
+        """Measure, and keep the figure for the record. `is_batched` lets sequences share batches in any case."""
+        if self.options.batch_invariant and not is_batched:
             shape = replace(shape, max_batch_size=1)
         sample = sample_within(executor, self.sample, seconds=_PASS_SECONDS * shape.num_streams)
         rate = measure_pace(executor, sample, shape, seconds=_PASS_SECONDS)

@@ -17,18 +17,22 @@ from setpoint.runners.base import TokenSequence
 from setpoint.runners.encoder.families import positions_of, prepare, unpackable
 from setpoint.runners.encoder.model import EncoderModel, OutputKind
 from setpoint.runners.encoder.packing import Packing, Scratch
-from setpoint.runners.encoder.torch_device import choose_device, choose_dtype, computing, default_threads
+from setpoint.runners.encoder.torch_device import computing
+from setpoint.runners.encoder.torch_executor import TorchExecutor
 from setpoint.runners.encoder.torch_linears import can_prepack, prepack
 from setpoint.runners.encoder.torch_parts import padding_id, private_copy, split
 
 
-class TorchPacked:
+class TorchPacked(TorchExecutor):
     """Computes batches as packed rows. Raises ModelError for a model that `unpackable` names a reason for.
 
     `dtype` is float32, bfloat16 or float16; `device` as torch names it, or `auto`. `num_threads` is per stream, None
     shares torch's setting among `num_streams`. The model's weights are shared with `model` where dtype and device
     allow it.
     """
+
+    name = "torch-packed"
+    cost = BatchCost.PACKED
 
     def __init__(
         self,
@@ -42,49 +46,20 @@ class TorchPacked:
         reason = unpackable(model.network.model)
         if reason is not None:
             raise ModelError(f"model {model.source!r} cannot read packed rows: {reason}")
-        self._device = choose_device(device)
-        torch_dtype = choose_dtype(dtype, self._device)
-        self._dtype = dtype
-        self._num_streams = num_streams
-        self._num_threads = default_threads(num_streams) if num_threads is None else num_threads
+        super().__init__(dtype=dtype, device=device, num_threads=num_threads, num_streams=num_streams)
         self._output = model.output
-        network = private_copy(model.network, dtype=torch_dtype, device=self._device)
+        network = private_copy(model.network, dtype=self._torch_dtype, device=self._device)
         self._positions = positions_of(network.model)
         self._pad_id = padding_id(network)
         self._parts = split(network)
         prepare(self._parts.body)
-        self._rounds = can_prepack(self._device, torch_dtype)
+        self._rounds = can_prepack(self._device, self._torch_dtype)
         if self._rounds:
             prepack(self._parts.body)
         accepted = inspect.signature(self._parts.body.forward).parameters
         self._takes_type_ids = "token_type_ids" in accepted
         self._fixed = {"use_cache": False} if "use_cache" in accepted else {}
         self._scratch = Scratch()
-
-    @property
-    def name(self) -> str:
-        """`torch-packed`."""
-        return "torch-packed"
-
-    @property
-    def dtype(self) -> str:
-        """What the body computes in."""
-        return self._dtype
-
-    @property
-    def device(self) -> str:
-        """Where, as torch names it."""
-        return str(self._device)
-
-    @property
-    def cost(self) -> BatchCost:
-        """Work grows with the sum of lengths."""
-        return BatchCost.PACKED
-
-    @property
-    def num_streams(self) -> int:
-        """How many threads may be in `forward` at once."""
-        return self._num_streams
 
     def forward(self, batch: Sequence[TokenSequence]) -> list[npt.NDArray[Any]]:
         """Compute a batch in any order of lengths; one float32 array a sequence, in the batch's order."""

@@ -14,15 +14,20 @@ from setpoint.domain.batch import BatchCost
 from setpoint.errors import ModelError
 from setpoint.runners.base import TokenSequence
 from setpoint.runners.encoder.model import EncoderModel, OutputKind
-from setpoint.runners.encoder.torch_device import choose_device, choose_dtype, computing, default_threads
+from setpoint.runners.encoder.padded_batch import pad_batch
+from setpoint.runners.encoder.torch_device import computing
+from setpoint.runners.encoder.torch_executor import TorchExecutor
 from setpoint.runners.encoder.torch_parts import body_of, padding_id, private_copy
 
 
-class TorchPadded:
+class TorchPadded(TorchExecutor):
     """Computes right-padded batches with an attention mask, by torch's own attention where the model can use it.
 
     Arguments as `TorchPacked`'s.
     """
+
+    name = "torch-padded"
+    cost = BatchCost.PADDED
 
     def __init__(
         self,
@@ -33,41 +38,12 @@ class TorchPadded:
         num_threads: int | None = None,
         num_streams: int = 1,
     ) -> None:
-        self._device = choose_device(device)
-        torch_dtype = choose_dtype(dtype, self._device)
-        self._dtype = dtype
-        self._num_streams = num_streams
-        self._num_threads = default_threads(num_streams) if num_threads is None else num_threads
+        super().__init__(dtype=dtype, device=device, num_threads=num_threads, num_streams=num_streams)
         self._output = model.output
-        self._network = private_copy(model.network, dtype=torch_dtype, device=self._device)
+        self._network = private_copy(model.network, dtype=self._torch_dtype, device=self._device)
         # Body in the dtype, head and pooling in float32: the states change where they leave the body.
         body_of(self._network.model).register_forward_hook(_to_float32)
         self._pad_id = padding_id(self._network)
-
-    @property
-    def name(self) -> str:
-        """`torch-padded`."""
-        return "torch-padded"
-
-    @property
-    def dtype(self) -> str:
-        """What the body computes in."""
-        return self._dtype
-
-    @property
-    def device(self) -> str:
-        """Where, as torch names it."""
-        return str(self._device)
-
-    @property
-    def cost(self) -> BatchCost:
-        """Work grows with the number of sequences times the longest."""
-        return BatchCost.PADDED
-
-    @property
-    def num_streams(self) -> int:
-        """How many threads may be in `forward` at once."""
-        return self._num_streams
 
     def forward(self, batch: Sequence[TokenSequence]) -> list[npt.NDArray[Any]]:
         """Compute a batch; one float32 array a sequence, in the batch's order, padding cut off."""
@@ -88,17 +64,9 @@ class TorchPadded:
 
     def _inputs(self, batch: Sequence[TokenSequence]) -> tuple[Tensor, Tensor, Tensor | None]:
         """ids, mask and type ids, int64 [B, L]."""
-        shape = (len(batch), max(map(len, batch)))
-        ids = np.full(shape, self._pad_id, np.int64)
-        mask = np.zeros(shape, np.int64)
-        types = np.zeros(shape, np.int64)
-        for row, sequence in enumerate(batch):
-            ids[row, : len(sequence)] = sequence.ids
-            mask[row, : len(sequence)] = 1
-            if sequence.type_ids is not None:
-                types[row, : len(sequence)] = sequence.type_ids
+        arrays = pad_batch(batch, self._pad_id)
         given = any(sequence.type_ids is not None for sequence in batch)
-        on_device = [torch.from_numpy(array).to(self._device) for array in (ids, mask, types)]
+        on_device = [torch.from_numpy(array).to(self._device) for array in arrays]
         return on_device[0], on_device[1], on_device[2] if given else None
 
 

@@ -26,7 +26,7 @@ from contenders.base import (
 HINTS = {"float32": ("FP32", "f32"), "bfloat16": ("BF16", "bf16")}
 SMOOTHING = (0.5, 0.65, 0.35)  # tried until every held-out text is as close to float32 as `GOOD_COSINE` says
 GOOD_COSINE = 0.99
-CALIBRATION_TEXTS = 64
+CALIBRATION_TEXTS = 96  # at most, and at most half of those that there are
 
 
 class OpenVINOLoop:
@@ -128,7 +128,8 @@ class OpenVINOLoop:
         graph = self._graph(model, False, options)
         ids = FastTokenizer(model, max_length=options.max_length).encode(options.calibration)
         items = [list(pad([item])) for item in ids]
-        calibration, held_out = items[:CALIBRATION_TEXTS], items[CALIBRATION_TEXTS : 2 * CALIBRATION_TEXTS]
+        count = min(CALIBRATION_TEXTS, len(items) // 2)
+        calibration, held_out = items[:count], items[count : 2 * count]
         expected = self._vectors(graph, held_out)
         best: tuple[float, Any] | None = None
         for alpha in SMOOTHING:

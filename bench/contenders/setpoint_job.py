@@ -63,7 +63,8 @@ class SetpointJob:
         runner = self._runners[model, dtype]
         return {"notes": list(runner.notes), "facts": dict(runner.facts)}
 
-    def _runner(self, model: Path, dtype: str, options: PrepareOptions) -> Any:
+    def _runner(self, model: Path, dtype: str, setting: Setting, options: PrepareOptions) -> Any:
+        """Loaded once a dtype; what the setting says besides `what` are options that a user could give, too."""
         from setpoint.domain.task import Task
         from setpoint.runners.encoder.options import EncoderOptions
         from setpoint.runners.encoder.runner import load_encoder
@@ -77,6 +78,7 @@ class SetpointJob:
                 dtype=dtype,
                 max_length=options.max_length,
                 threads=options.cores,
+                **{name: value for name, value in setting.items() if name != "what"},
             )
             self._runners[key] = load_encoder(told, sample=[RowInput(text=text) for text in options.calibration])
         return self._runners[key]

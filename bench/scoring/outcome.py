@@ -152,7 +152,7 @@ def race_table(race: Race, peaks: Mapping[str, float | None]) -> str:
             rows.append(
                 (
                     entry.name + (f" [{entry.timings.num_texts} texts]" if entry.is_sampled else ""),
-                    show(entry.timings.rate()) if entry.problem is None else "failed",
+                    show(entry.timings.rate()) if entry.problem is None else f"not timed: {entry.problem[:40]}",
                     "–" if waste is None else f"{waste:.1%}",
                     "–" if share is None else f"{share:.0%}",
                     "–" if entry.min_cosine is None else f"{entry.min_cosine:.5f}",

@@ -47,8 +47,13 @@ def run_rounds(crew: Crew, race: Race, plan: RoundPlan, *, reference: np.ndarray
         ]
         rng.shuffle(taking_part)
         quick_s = 0.0
+        if plan.deadline is not None:  # so that a time that is up costs those who are only there to be far behind
+            taking_part.sort(key=lambda entry: entry.role in SLOW_ROLES)
         for entry in taking_part:
             taken = time.monotonic()
+            if plan.deadline is not None and taken > plan.deadline and entry.role in SLOW_ROLES:
+                entry.problem = "no time left in a quick run"
+                continue
             time_entry(crew, race.workload, entry, number=number, reference=reference)
             if entry.role not in SLOW_ROLES:
                 quick_s += time.monotonic() - taken

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from harness.worker import WorkerFailed
 from scoring.crew import OURS, PIPELINE, Crew, Job
 from scoring.entries import AUTO, DTYPES, Race, Role, Workload, settings_as_people_use, typical_run
 from scoring.findings import MAX_LENGTH, Findings, Plan
-from scoring.lineup import line_up, prepare_ours, tune_peers
+from scoring.lineup import line_up, prepare
 from scoring.memory import measure_peak
 from scoring.outcome import MAX_GROWTH, Ratio, ratios_of
 from scoring.reporting import report
@@ -27,7 +28,7 @@ from setpoint.measure.stats import Repeats
 
 MODELS = ("minilm", "bert-base")
 HEADLINE = ("minilm", 200)  # the workload whose ratios have the targets' plain names
-_CALIBRATION_TEXTS, _QUICK_CALIBRATION_TEXTS = 192, 96
+_CALIBRATION_TEXTS, _QUICK_CALIBRATION_TEXTS = 192, 64
 _CHECKED_TEXTS = 250  # of a larger set; of a smaller one all
 _SAMPLE_TEXTS = 64  # what the slow ones are timed on where all would take too long
 _PEAK_S = 1.0
@@ -55,7 +56,8 @@ def run(plan: Plan, *, say: Say, show: Say) -> None:
         for model_name in plan.models:
             _run_model(crew, plan, found, model_name, words, say)
             crew.release()
-        _measure_peaks(crew, plan, found)
+        if not plan.is_quick:
+            _measure_peaks(crew, plan, found)
     for race in found.races:
         suffix = "" if (race.workload.model_name, race.workload.num_texts) == HEADLINE else f"@{race.workload.name}"
         found.ratios.extend(replace(ratio, key=ratio.key + suffix) for ratio in ratios_of(race, found.peaks))
@@ -77,17 +79,17 @@ def _run_model(crew: Crew, plan: Plan, found: Findings, model_name: str, words: 
     model = _model_folder(crew, plan, model_name)
     first = make_texts(200, seed=plan.seed, words=words)
     tuning_texts = spread(first, 40 if plan.is_quick else 64)
-    say(f"{model_name}: loading Setpoint")
-    ours = prepare_ours(crew, plan, found, model_name, model, say)
-    say(f"{model_name}: tuning the peers")
-    tuned = tune_peers(crew, plan, model, save_texts(tuning_texts, plan.cache), len(tuning_texts), say)
+    say(f"{model_name}: loading Setpoint and tuning the peers")
+    texts = save_texts(tuning_texts, plan.cache)
+    lineup = prepare(crew, plan, found, model_name, model, texts, len(tuning_texts), say)
+    tuned = lineup.tuned
     found.tuning[model_name] = {
         f"{name} {dtype}": [{"setting": dict(setting), "seconds": rounded(seconds)} for setting, seconds in best.tried]
         for (name, dtype), best in tuned.items()
     }
     for size in plan.sizes:
         workload = _workload(crew, plan, model_name, model, size, words)
-        race = Race(workload=workload, entries=line_up(crew, plan, workload, ours, tuned))
+        race = Race(workload=workload, entries=line_up(crew, plan, workload, lineup))
         timed = {(entry.job.contender, entry.dtype) for entry in race.entries if entry.role is Role.PEER}
         found.behind[workload.name] = [f"{name} {dtype}" for name, dtype in tuned if (name, dtype) not in timed]
         say(f"{workload.name}: computing the reference in float32, one at a time")
@@ -185,6 +187,8 @@ def _disturbances(workload: Workload, before: Any) -> list[str]:
 
 def _measure_memory(plan: Plan, found: Findings, say: Say) -> None:
     """A million rows take a minute, which a quick run has not: it shows fewer, and leaves the ratio open."""
+    if plan.deadline is not None and time.monotonic() > plan.deadline:
+        return
     few, many = _MEMORY_ROWS if not plan.is_quick else _QUICK_MEMORY_ROWS
     for rows in (few, many):
         say(f"peak memory of a job over {rows:,} rows")

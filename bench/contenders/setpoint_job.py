@@ -47,10 +47,10 @@ class SetpointJob:
 
     def prepare(self, model: Path, dtype: str, setting: Setting, options: PrepareOptions) -> Any:
         """Load, choose and calibrate, all on texts like the ones to come."""
-        runner = self._runner(model, dtype, options)
-        return (
-            JobScorer(runner, options.cache) if setting == JOB else PlainScorer(lambda texts: run_bare(runner, texts))
-        )
+        runner = self._runner(model, dtype, setting, options)
+        if setting["what"] == JOB["what"]:
+            return JobScorer(runner, options.cache)
+        return PlainScorer(lambda texts: run_bare(runner, texts))
 
     def release(self) -> None:
         """Close the runners."""

@@ -122,6 +122,18 @@ def test_auto_takes_the_fastest_and_remembers_it(bert: EncoderModel, monkeypatch
     assert second.facts == first.facts
 
 
+def test_a_choice_made_on_a_busy_machine_is_not_remembered(bert: EncoderModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    rates = iter(range(1000, 0, -200))  # slower at every look
+    monkeypatch.setattr(selecting, "measure_pace", lambda *args, **settings: float(next(rates)))
+    options = {"backend": "torch", "dtype": "float32", "threads": 1, "max_batch_tokens": 333, "streams": 1}
+    first = choose(bert, **options, batch_invariant=True)
+    assert any("not remembered" in note for note in first.notes)
+    monkeypatch.setattr(selecting, "measure_pace", lambda *args, **settings: 500.0)
+    second = choose(bert, **options, batch_invariant=True)  # measures again, and now agrees with itself
+    assert not any("not remembered" in note for note in second.notes)
+    assert all(entry.get("tokens_per_s", 500) == 500 for entry in second.facts["measured"])
+
+
 def test_auto_never_takes_int8(bert: EncoderModel) -> None:
     chooser = selecting._Chooser(bert, EncoderOptions(model=bert.source, task="feature-extraction"), ())
     assert "int8" not in {candidate.dtype for candidate in chooser.candidates()}

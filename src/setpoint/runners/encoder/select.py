@@ -32,6 +32,8 @@ from setpoint.runners.machine import available_cores, cpu_model
 _PASS_SECONDS = 0.8  # how long one pass over the sample may take while measuring
 _SAMPLE_TEXTS = 64
 _ROUNDS = 2
+_STEADY = 0.87  # two measurements of the same must agree at least so well for a choice to be remembered
+_BUSY = "the machine was busy while this was measured, so the choice is not remembered: the next run measures again"
 _ALONE, _BATCHED = "alone_tokens_per_s", "batched_tokens_per_s"
 _CPU_BUDGETS = (128, 256, 512, 1024, 2048, 4096, 8192)
 _ACCELERATOR_BUDGETS = (2048, 4096, 8192, 16384, 32768, 65536)
@@ -65,8 +67,10 @@ def select_executor(model: EncoderModel, options: EncoderOptions, *, sample: Seq
         return chooser.finish(remembered.candidate, remembered.shape, measured=remembered.measured)
     candidate = candidates[0] if len(candidates) == 1 else chooser.fastest(candidates)
     selection = chooser.finish(candidate, None)
-    RememberedChoice(candidate=candidate, shape=selection.shape, measured=chooser.measured).write(key)
-    return selection
+    if chooser.is_steady(selection):
+        RememberedChoice(candidate=candidate, shape=selection.shape, measured=chooser.measured).write(key)
+        return selection
+    return replace(selection, notes=(*selection.notes, _BUSY))
 
 
 class _Chooser:
@@ -254,6 +258,22 @@ class _Chooser:
         if self.audit is not None:
             facts["int8_audit"] = self.audit
         return Selection(executor=executor, shape=shape, notes=tuple(self.notes), facts=facts)
+
+    def is_steady(self, selection: Selection) -> bool:
+        """Whether the chosen shape is as fast now as when it was chosen: if not, something else used the machine."""
+        shape = selection.shape
+        same = [
+            entry["tokens_per_s"]
+            for entry in self.measured
+            if entry.get("executor") == selection.executor.name
+            and entry["candidate"].endswith(selection.executor.dtype)
+            and (entry["streams"], entry["max_batch_tokens"]) == (shape.num_streams, shape.max_batch_tokens)
+            and entry["tokens_per_s"]
+        ]
+        candidate = Candidate(backend=selection.executor.name.partition("-")[0], dtype=selection.executor.dtype)
+        again = self.pace(candidate, selection.executor, shape)
+        rates = [*same, again or 0]
+        return bool(min(rates) >= max(rates) * _STEADY)
 
     def _price_of_invariance(self, candidate: Candidate, executor: Executor, shape: BatchShape) -> str:
         """What computing every sequence alone costs, measured once and kept with the choice."""

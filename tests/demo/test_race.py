@@ -22,6 +22,7 @@ class FakeWay:
 
     dtype = "float32"
     tool = "nobody, float32"
+    label = "nobody"
     cost = BatchCost.PADDED
 
     def __init__(self, title: str, batches: Sequence[Sequence[int]], clock: FakeClock, *, speed: float = 1.0) -> None:

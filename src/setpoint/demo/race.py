@@ -26,6 +26,11 @@ class Way(Protocol):
         ...
 
     @property
+    def label(self) -> str:
+        """The same, short enough for a table."""
+        ...
+
+    @property
     def dtype(self) -> str:
         """For the comparison with the machine's limit."""
         ...

@@ -81,13 +81,9 @@ def compare(*, rounds: int, tick: Callable[[str], None]) -> tuple[Outcome, Encod
     model = load_model(options)
     pipeline = PipelineWay(model)
     ways: list[PipelineLaps | RunnerLaps] = [
-        PipelineLaps("pipeline, one at a time", pipeline.embed, timed, in_order(len(timed), 1)),
-        PipelineLaps(
-            f"pipeline, {PIPELINE_BATCH} as they come", pipeline.embed, timed, in_order(len(timed), PIPELINE_BATCH)
-        ),
-        PipelineLaps(
-            f"pipeline, {PIPELINE_BATCH} of like length", pipeline.embed, timed, by_length(lengths, PIPELINE_BATCH)
-        ),
+        PipelineLaps("one at a time", pipeline.embed, timed, in_order(len(timed), 1)),
+        PipelineLaps(f"{PIPELINE_BATCH} as they come", pipeline.embed, timed, in_order(len(timed), PIPELINE_BATCH)),
+        PipelineLaps(f"{PIPELINE_BATCH} of like length", pipeline.embed, timed, by_length(lengths, PIPELINE_BATCH)),
         RunnerLaps("packed, no padding", packed, timed),
         RunnerLaps("chosen by measuring", chosen, timed),
     ]

@@ -25,7 +25,7 @@ def print_table(console: Console, results: Sequence[Result], work: Work, peaks: 
         repeats = result.items_per_s
         mfu = mfu_of(result, work, peaks)
         table.add_row(
-            f"{result.way.title}\n[dim]{result.way.tool}[/dim]",
+            f"{result.way.title}\n[dim]{result.way.label}[/dim]",
             _two_lines(f"{repeats.median:.1f}", _range(repeats.low, repeats.high, lambda rate: f"{rate:.1f}")),
             _call(result.call_p50, result),
             _call(result.call_p99, result),

@@ -34,6 +34,7 @@ class PipelineLaps:
     ) -> None:
         self.title = title
         self.tool = "transformers float32"
+        self.label = "pipeline float32"
         self.batches = batches
         self._embed = embed
         self._texts = texts
@@ -63,6 +64,7 @@ class RunnerLaps:
         self.title = title
         self.tool = f"Setpoint {str(facts['backend']).partition('-')[0]} {facts['dtype']}"
         self.dtype = str(facts["dtype"])
+        self.label = f"Setpoint {self.dtype}"
         self.cost = runner.shape.cost
         self._runner = runner
         self._rows = [RowInput(text=text) for text in texts]

@@ -37,7 +37,7 @@ _BUSY = "the machine was busy while this was measured, so the choice is not reme
 _ALONE, _BATCHED = "alone_tokens_per_s", "batched_tokens_per_s"
 _CPU_BUDGETS = (128, 256, 512, 1024, 2048, 4096, 8192)
 _ACCELERATOR_BUDGETS = (2048, 4096, 8192, 16384, 32768, 65536)
-_WORTH = 1.01  # a larger budget must be at least this much faster: smaller batches take less memory and wait less
+_WORTH = 1.03  # a larger budget must be this much faster: less is noise, and smaller batches pad and wait less
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -387,7 +387,7 @@ def _climb(budgets: Sequence[int], start: int, rate: Any) -> int:
         best = larger
     if best == start:
         for smaller in reversed(budgets[:position]):
-            if rate(smaller) * _WORTH < rate(best):
+            if rate(smaller) < rate(best):
                 break
             best = smaller
     return best

@@ -40,7 +40,8 @@ class RowStream:
 
     def __init__(self, runner: Runner) -> None:
         self._isolating = IsolatingRunner(runner)
-        self._pool = ThreadPoolExecutor(max_workers=runner.shape.num_streams, thread_name_prefix="setpoint-compute")
+        # Named unlike a job's threads: the command line ends a process in which one of those is stuck.
+        self._pool = ThreadPoolExecutor(max_workers=runner.shape.num_streams, thread_name_prefix="scorer")
 
     def run(
         self,

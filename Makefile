@@ -12,7 +12,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 p
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-EXTRAS := openvino,demo,sql,datasets,cloud,dev
+EXTRAS := openvino,demo,sql,datasets,cloud,images,dev
 
 BENCH ?= score
 ARGS ?=

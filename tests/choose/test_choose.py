@@ -58,6 +58,12 @@ def test_a_knee_at_the_end_is_said_to_lie_beyond() -> None:
     assert "sweep larger loads" in choose(linear([1, 2, 4])).reason
 
 
+def test_a_flat_curve_takes_the_smallest_batch() -> None:
+    choice = choose(curve([point(1, 100, 0.1), point(2, 99, 0.2), point(4, 98, 0.4)]))
+    assert load(choice) == 1
+    assert "no other setting has more throughput" in choice.reason
+
+
 def test_no_limit_binds() -> None:
     choice = choose(linear(), slos=limit(100))
     assert load(choice) == 64

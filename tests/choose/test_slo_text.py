@@ -18,7 +18,7 @@ def test_limits_are_read_and_written() -> None:
 @pytest.mark.parametrize(
     ("text", "message", "place"),
     [
-        ("batch p99 < 250", "no unit", "250"),
+        ("batch p99 < 250", "no unit, is it 250ms or 250s?", "250"),
         ("batsh p99 < 250ms", "did you mean 'batch'?", "batsh"),
         ("batch p98 < 250ms", "unknown percentile 'p98'", "p98"),
         ("batch < 250ms", "a percentile is missing", "<"),

@@ -186,7 +186,10 @@ def _knee(points: Sequence[Point], axes: _Axes) -> tuple[Point, str, tuple[Knee,
     knees = [Knee(method="marginal-gain", point=point)]
     reason = "the knee by marginal gain: beyond it, +x% latency buys less than +x% throughput"
     if point is known[front[-1]][0]:
-        reason = "latency still pays up to the end of what was swept: the knee may lie beyond; sweep larger loads"
+        if all(p.load <= point.load for p, _ in known if p.series == point.series) and len(front) > 1:
+            reason = "latency still pays up to the end of what was swept: the knee may lie beyond; sweep larger loads"
+        else:
+            reason = "the end of the front: no other setting has more throughput, whatever latency is paid"
     if other is None:
         return point, f"{reason} (kneedle sees none)", tuple(knees)
     theirs = known[front[other]][0]
@@ -263,7 +266,7 @@ def _alternatives(curve: Curve, points: Sequence[Point], chosen: Point, axes: _A
     default = None
     if curve.default is not None:
         wanted = curve.default.items()
-        default = next((p for p in points if all(p.setting.get(key) == value for key, value in wanted)), None)
+        default = next((p for p in (*row, *points) if all(p.setting.get(key) == value for key, value in wanted)), None)
     found = (
         ("batch-1", one),
         ("default", default),

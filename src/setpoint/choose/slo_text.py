@@ -71,7 +71,7 @@ def _parse_one(text: str, part: str, start: int) -> Slo:
     try:
         limit_s = parse_duration(value, key="value")
     except UsageError as error:
-        raise _error(text, value_at, str(error).split(";")[0].split("? a duration")[0]) from None
+        raise _error(text, value_at, str(error).split("; a duration")[0].split(" a duration")[0]) from None
     if limit_s <= 0:
         raise _error(text, value_at, "a limit must be more than 0")
     return Slo(metric=metric, quantile=_QUANTILES[percentile], limit_s=limit_s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -19,6 +20,7 @@ _ROLES = {
     "upper-neighbour": "next above",
 }
 _NUM_SHOWN = 3
+_WIDTH = 80
 
 
 def explain(choice: Choice) -> str:
@@ -42,7 +44,7 @@ def floor_text(floor: Floor) -> str:
 
 def _chosen(choice: Choice, point: Point) -> list[str]:
     unit = _UNITS[choice.throughput_name]
-    lines = [f"chosen: {point.key}", f"why: {choice.reason}"]
+    lines = [f"chosen: {point.key}", *textwrap.wrap(f"why: {choice.reason}", _WIDTH, subsequent_indent="  ")]
     lines.append(f"  throughput  {_interval(point.throughput[choice.throughput_name], lambda v: format_rate(v, unit))}")
     for metric, distribution in point.latency_s.items():
         for quantile, estimate in sorted(distribution.quantiles.items()):

@@ -33,11 +33,11 @@ def choose(
         ),
     ] = None,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="Where the profile goes; - writes none.")
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Where the profile goes, replacing an earlier one; - writes none."
+        ),
     ] = Path("setpoint.json"),
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace the output even if it is not a profile.")
-    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
 ) -> None:
     """Choose a point of a measured curve, and say why.
@@ -58,23 +58,23 @@ def choose(
     slos = parse_slos(", ".join(slo)) if slo else ()
     wanted = _objective(objective)
     writes = str(output) != NO_OUTPUT
-    if writes and output.exists() and not overwrite:
-        _refuse_unless_profile(output)
     measured = read_curve(curve)
     choice = choose_point(measured, slos=slos, objective=wanted)
-    if as_json:
-        typer.echo(json.dumps(document(choice), indent=2))
     if choice.point is None:
+        if as_json:
+            typer.echo(json.dumps(document(choice), indent=2))
         raise SetpointError(choice.reason if as_json else explain(choice))
     if writes:
         created = datetime.now(UTC).isoformat(timespec="seconds")
         write_profile(output, operating_point(measured, choice, created))
-    if not as_json:
-        typer.echo(explain(choice))
-        if not measured.is_complete:
-            typer.echo("warning: the sweep was interrupted; run it again to measure the rest", err=True)
-        if writes:
-            typer.echo(f"written: {output}")
+    if as_json:
+        typer.echo(json.dumps(document(choice), indent=2))
+        return
+    typer.echo(explain(choice))
+    if not measured.is_complete:
+        typer.echo("warning: the sweep was interrupted; run it again to measure the rest", err=True)
+    if writes:
+        typer.echo(f"written: {output}")
 
 
 def document(choice: Choice) -> dict[str, Any]:
@@ -152,16 +152,3 @@ def _objective(name: str | None) -> Objective | None:
     if name not in names:
         raise UsageError(unknown("objective", name, names))
     return Objective(name)
-
-
-def _refuse_unless_profile(path: Path) -> None:
-    """A profile is replaced, as it can be made again; anything else that stands there is not."""
-    from setpoint.artifacts.profile_file import read_profile
-    from setpoint.errors import OutputError, SetpointError
-
-    try:
-        read_profile(path)
-    except (SetpointError, OSError, UnicodeDecodeError) as error:
-        raise OutputError(
-            f"{path} exists already and is not a profile; pass --overwrite, or another --output"
-        ) from error

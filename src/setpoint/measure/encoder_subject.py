@@ -1,7 +1,7 @@
 """Encoders as something to sweep: a visit is one pass over a part of the rows, in batches as a job would form them.
 
-Batches are formed from *all* rows, so that they hold the same rows as in a job, and a visit runs every k-th of them in
-order of length, from another start each time: a part that has no bias by length, and k visits run every batch once.
+Batches are formed from *all* rows, so that they hold the same rows as in a job, and a visit runs one of every k
+neighbours in length, another each time: a part that has no bias by length, and k visits run every batch once.
 Within a visit the order is shuffled. Each batch is timed on the clock, after waiting for what the accelerator has
 queued.
 """
@@ -51,20 +51,29 @@ class _Plan:
     batches: Sequence[_Batch]
     random: np.random.Generator
     stride: int | None = None  # None: nothing was timed yet
-    offsets: list[int] = field(default_factory=list)
+    rounds: list[list[int]] = field(default_factory=list)  # the parts that are still to come
 
     def next_part(self) -> list[_Batch]:
-        """Every stride-th batch from a start that did not come for stride - 1 visits, shuffled."""
-        num_batches = len(self.batches)
-        stride = self.stride or max(1, num_batches // _PROBE_BATCHES)
+        """One batch of every `stride` neighbours in length, picked at random among those that did not come yet."""
         if self.stride is None:
-            offset = int(self.random.integers(stride))
+            part = self._deal(max(1, len(self.batches) // _PROBE_BATCHES))[0]
         else:
-            if not self.offsets:
-                self.offsets = self.random.permutation(stride).tolist()
-            offset = self.offsets.pop()
-        part = list(range(offset, num_batches, stride))
+            if not self.rounds:
+                self.rounds = self._deal(self.stride)
+            part = self.rounds.pop()
         return [self.batches[i] for i in self.random.permutation(part).tolist()]
+
+    def _deal(self, stride: int) -> list[list[int]]:
+        """Deal the batches to `stride` parts, those of each run of neighbours in an order of its own.
+
+        With one common start for all runs, a part would have longer batches than another throughout.
+        """
+        parts: list[list[int]] = [[] for _ in range(stride)]
+        for first in range(0, len(self.batches), stride):
+            last = min(first + stride, len(self.batches))
+            for number, part in enumerate(self.random.permutation(stride)[: last - first].tolist()):
+                parts[part].append(first + number)
+        return parts
 
     def learn(self, samples: Sequence[Sample], *, pass_seconds: float, num_streams: int) -> None:
         """After the first visit: how many batches a visit of `pass_seconds` has."""

@@ -15,7 +15,7 @@ from setpoint.errors import UsageError
 from setpoint.measure.clock import FakeClock
 from setpoint.measure.encoder_subject import EncoderSubject
 from setpoint.measure.sweep import SweepState, plan_points, run_sweep
-from setpoint.runners.fake import FakeFaults, FakeRunner
+from setpoint.runners.fake import FakeCost, FakeFaults, FakeRunner
 from tests.measure.sweep.truth import COST, PADDED, Bench, best_of, sequences_of, skewed_lengths, truth_of_point
 
 LENGTHS = skewed_lengths()
@@ -29,6 +29,7 @@ def test_every_point_matches_the_truth(padded: bool) -> None:
     assert {point.load for point in result.points if point.load_name == "batch_size"} == {1, 32}
     for point in result.points:
         truth = truth_of_point(LENGTHS, point, padded=padded)
+        assert point.is_valid, (point.key, point.findings)
         assert point.throughput["items_per_s"].value == pytest.approx(truth.items_per_s, rel=0.02), point.key
         assert point.throughput["tokens_per_s"].value == pytest.approx(truth.tokens_per_s, rel=0.02), point.key
         latency = point.latency_s["batch"]
@@ -50,6 +51,17 @@ def test_the_best_point_and_its_figures_survive_noise() -> None:
     assert truths[best.key] >= 0.97 * max(truths.values())
     for point in result.points:
         assert point.throughput["items_per_s"].value == pytest.approx(truths[point.key], rel=0.05), point.key
+
+
+def test_parts_of_a_large_workload_do_not_look_like_drift() -> None:
+    cost = FakeCost(a_s=0.003, b_s_per_token=150e-6, c_s_per_token2=3e-7, noise=0.04)
+    lengths = skewed_lengths(1_400)  # a pass takes ten times as long as a visit
+    result = Bench(lengths, cost=cost).sweep()
+    for point in result.points:
+        truth = truth_of_point(lengths, point, cost=cost)
+        assert point.is_valid, (point.key, point.findings)
+        assert point.throughput["items_per_s"].value == pytest.approx(truth.items_per_s, rel=0.05), point.key
+        assert point.throughput["tokens_per_s"].value == pytest.approx(truth.tokens_per_s, rel=0.05), point.key
 
 
 def test_a_slow_first_call_is_kept_and_not_counted_and_would_have_changed_the_answer() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -40,12 +41,14 @@ def make_point(
     *,
     anchor_rates: Sequence[float] = (),
     slos: Sequence[Slo] = (),
+    items_per_token: float | None = None,
     failure: Finding | None = None,
 ) -> Point:
     """The point of a setting's visits, in the order they were made; `anchor_rates` are the anchor's `visit_rates`.
 
     Warm-up is looked for in the first visit, over the series of durations relative to those of similar batches. It is
-    kept in the visits, and counts for nothing. A `failure` makes a FAILED point of whatever was seen before it.
+    kept in the visits, and counts for nothing. `items_per_token` is the workload's: visits to parts of it can then be
+    rated by whichever of the two varies less. A `failure` makes a FAILED point of whatever was seen before it.
     """
     answered = [sample for visit in visits for sample in visit.samples if sample.error is None]
     relative = relative_durations(answered)
@@ -61,7 +64,7 @@ def make_point(
         load=float(planned.load),
         series=planned.series,
         findings=findings,
-        throughput=_throughput(_rated(windows)),
+        throughput=_throughput(_rated(windows), items_per_token),
         latency_s=_latency(counted, slos),
         num_samples=len(counted),
         num_warmup=warmup.num_warmup,
@@ -88,10 +91,13 @@ def relative_durations(samples: Sequence[Sample]) -> npt.NDArray[np.float64]:
 
 
 def visit_rates(visits: Sequence[Visit]) -> list[float]:
-    """Items per second of each visit, in order and without warm-up: of the anchor's, they show drift."""
+    """Tokens per second of each visit, padding included: the mix of lengths moves them least.
+
+    In order and without warm-up: those of the anchor show drift.
+    """
     answered = [sample for visit in visits for sample in visit.samples if sample.error is None]
     windows = _windows(visits, _warmup(visits, relative_durations(answered)).num_warmup)
-    return [window.amount("num_items") / window.duration_s for window in _rated(windows)]
+    return [window.amount("processed_tokens") / window.duration_s for window in _rated(windows)]
 
 
 def _warmup(visits: Sequence[Visit], relative: npt.NDArray[np.float64]) -> Warmup:
@@ -118,7 +124,7 @@ def _evidence(
     rated = _rated(windows)
     spent_ns = sum(visit.end_ns - visit.start_ns for visit in visits)
     return PointEvidence(
-        amounts=[window.amount("num_items") for window in rated],
+        amounts=[window.amount("processed_tokens") for window in rated],
         durations_s=[window.duration_s for window in rated],
         relative=relative[warmup.num_warmup :].tolist(),
         num_samples=sum(len(window.samples) for window in windows),
@@ -152,14 +158,35 @@ def _windows(visits: Sequence[Visit], num_warmup: int) -> list[_Window]:
     return windows
 
 
-def _throughput(windows: Sequence[_Window]) -> Mapping[str, Estimate]:
+def _throughput(windows: Sequence[_Window], items_per_token: float | None) -> Mapping[str, Estimate]:
+    """Items and tokens per second.
+
+    Over the whole workload one follows from the other. A part of it has another mix of lengths each time, and then a
+    token budget fixes tokens per second, and a batch size items per second: the one with the narrower interval counts.
+    """
     if not windows:
         return {}
     durations = [window.duration_s for window in windows]
-    return {
-        "items_per_s": rate_estimate([window.amount("num_items") for window in windows], durations),
-        "tokens_per_s": rate_estimate([window.amount("num_tokens") for window in windows], durations),
-    }
+    items = rate_estimate([window.amount("num_items") for window in windows], durations)
+    tokens = rate_estimate([window.amount("num_tokens") for window in windows], durations)
+    if items_per_token is not None and items.value > 0 and tokens.value > 0:
+        if _relative_width(tokens) < _relative_width(items):
+            items = _scaled(tokens, items_per_token)
+        else:
+            tokens = _scaled(items, 1 / items_per_token)
+    return {"items_per_s": items, "tokens_per_s": tokens}
+
+
+def _relative_width(rate: Estimate) -> float:
+    return math.inf if rate.low is None or rate.high is None else (rate.high - rate.low) / rate.value
+
+
+def _scaled(rate: Estimate, factor: float) -> Estimate:
+    return Estimate(
+        value=rate.value * factor,
+        low=None if rate.low is None else rate.low * factor,
+        high=None if rate.high is None else rate.high * factor,
+    )
 
 
 def _latency(counted: Sequence[Sample], slos: Sequence[Slo]) -> Mapping[str, Distribution]:

@@ -193,11 +193,13 @@ class _Sweep:
             return
         if record.planned.key == self._plan.anchor.key:
             self._anchor_rates = visit_rates(record.visits)
+        workload = self._subject.workload
         record.point = make_point(
             record.planned,
             record.visits,
             anchor_rates=self._anchor_rates,
             slos=self._slos,
+            items_per_token=workload.num_items / workload.num_tokens if workload.num_tokens else None,
             failure=record.failure,
         )
 

@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 
 from setpoint._version import __version__
+from setpoint.cli.choose import choose
 from setpoint.cli.demo import EPILOG as DEMO_EPILOG
 from setpoint.cli.demo import demo
 from setpoint.cli.env import env
@@ -22,6 +23,8 @@ from setpoint.cli.helptext import GroupedCommand
 from setpoint.cli.score import EPILOG as SCORE_EPILOG
 from setpoint.cli.score import score
 from setpoint.cli.suggest import ParserError, complete_message
+from setpoint.cli.sweep import EPILOG as SWEEP_EPILOG
+from setpoint.cli.sweep import sweep
 from setpoint.errors import Interrupted, SetpointError
 
 app = typer.Typer(
@@ -34,6 +37,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command(cls=GroupedCommand, epilog=SCORE_EPILOG)(score)
+app.command(cls=GroupedCommand, epilog=SWEEP_EPILOG)(sweep)
+app.command()(choose)
 app.command(cls=GroupedCommand, epilog=DEMO_EPILOG)(demo)
 app.command()(env)
 

@@ -76,7 +76,8 @@ def trend(values: Samples) -> Trend:
     """Test a series for a monotone trend (Mann and Kendall), and size it (Theil and Sen).
 
     The variance is corrected for the autocorrelation of the ranks after the trend is taken out (Hamed and Rao, Journal
-    of Hydrology 204, 1998), which makes false alarms rarer, not as rare as the p-value says. More than 200 values are taken as medians of blocks. Fewer than four have no trend.
+    of Hydrology 204, 1998), which makes false alarms rarer, not as rare as the p-value says. More than 200 values are
+    taken as medians of blocks. Fewer than four have no trend.
     """
     series = _finite(values)
     if len(series) > _MAX_BLOCKS:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from setpoint.domain.curve import Curve, Estimate, Point
 from setpoint.domain.profile import Alternative, OperatingPoint
@@ -81,9 +83,16 @@ def operating_point(curve: Curve, choice: Choice, created: str) -> OperatingPoin
         alternatives=choice.alternatives,
         cost=curve.cost,
         options=curve.options,
-        subject=curve.subject,
+        subject=_subject_of(curve, choice.point),
         environment=curve.environment,
         workload=curve.workload,
         created=created,
         setpoint_version=curve.setpoint_version,
     )
+
+
+def _subject_of(curve: Curve, point: Point) -> Mapping[str, Any]:
+    """The fingerprint of the point's variant, where the curve has several: they are kept by `name=value ...`."""
+    variant = sorted((name, value) for name, value in point.setting.items() if name != point.load_name)
+    found = curve.subject.get(" ".join(f"{name}={value}" for name, value in variant))
+    return found if isinstance(found, Mapping) else curve.subject

@@ -42,6 +42,7 @@ app.command()(choose)
 app.command(cls=GroupedCommand, epilog=DEMO_EPILOG)(demo)
 app.command()(env)
 
+_GRACE_S = 0.5
 _UNEXPECTED = "this is a bug of setpoint: please report it with the lines above"
 
 
@@ -103,7 +104,10 @@ def _say(text: str) -> None:
 
 def _leave_if_threads_hang(code: int) -> None:
     """End the process at once if a thread of a job is stuck in native code or in a read: it would hang the exit."""
-    if any(thread.name.startswith("setpoint-") for thread in threading.enumerate()):
+    ours = [thread for thread in threading.enumerate() if thread.name.startswith("setpoint-")]
+    for thread in ours:
+        thread.join(_GRACE_S)  # a job that has just ended may still be letting go of them
+    if any(thread.is_alive() for thread in ours):
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)

@@ -257,6 +257,18 @@ def score(
         bool,
         _option(SPEED, "--batch-invariant", help="Results that do not depend on who shares the batch; slower."),
     ] = False,
+    profile: Annotated[
+        str | None,
+        _option(
+            SPEED,
+            "--profile",
+            metavar="FILE",
+            help="Run at the operating point of setpoint sweep or choose; refused on another model or machine.",
+        ),
+    ] = None,
+    recalibrate: Annotated[
+        bool, _option(SPEED, "--recalibrate", help="Measure this run's own batches where the profile does not hold.")
+    ] = False,
     # Job
     restart: Annotated[bool, _option(JOB, "--restart", help="Drop what is finished and start over.")] = False,
     fail_on_error_rows: Annotated[
@@ -332,6 +344,8 @@ def score(
         restart=restart,
         overwrite=overwrite,
         batch_timeout=batch_timeout,
+        profile=profile,
+        recalibrate=recalibrate,
         fail_on_error_rows=fail_on_error_rows,
         is_quiet=quiet,
         as_json=as_json,

@@ -10,18 +10,23 @@ import os
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TextIO
 
+from setpoint.artifacts.profile_file import read_profile
 from setpoint.cli.signals import catching_signals
+from setpoint.domain.profile import OperatingPoint
 from setpoint.domain.units import parse_duration
-from setpoint.errors import SetpointError, UsageError
-from setpoint.runners.base import Runner
+from setpoint.errors import FingerprintMismatch, SetpointError, UsageError
+from setpoint.measure.environment import read_environment
+from setpoint.runners.base import EncodedRow, Runner
 from setpoint.runners.encoder.options import EncoderOptions
 from setpoint.score.control import StopToken
 from setpoint.score.inputs import InputPlan
 from setpoint.score.job import choices_of, run_job
+from setpoint.score.operating import check_holds, length_note, options_at
 from setpoint.score.plan import JobPlan
-from setpoint.score.progress import make_reporter
+from setpoint.score.progress import Reporter, make_reporter
 from setpoint.score.rows import JobInput
 from setpoint.score.sources import open_source
 from setpoint.score.state import SavedState, check_may_begin
@@ -49,6 +54,8 @@ class Command:
     restart: bool = False
     overwrite: bool = False
     batch_timeout: str | None = None
+    profile: str | None = None
+    recalibrate: bool = False
     fail_on_error_rows: bool = False
     is_quiet: bool = False
     as_json: bool = False
@@ -87,7 +94,9 @@ def load_runner(options: EncoderOptions, rows: JobInput) -> Runner:
 
 
 def _run(command: Command, *, stderr: TextIO, load: Callable[[EncoderOptions, JobInput], Runner]) -> JobReport:
-    options = EncoderOptions.from_keywords(_parse_options(command.options))
+    profile = _read_profile(command)
+    given = _parse_options(command.options)
+    options = EncoderOptions.from_keywords(given if profile is None else options_at(profile, given))
     target = make_target(command.output, format_name=command.output_format)
     plan = _plan(command, target, options)
     _refuse_input_as_output(command.inputs, target)
@@ -101,11 +110,39 @@ def _run(command: Command, *, stderr: TextIO, load: Callable[[EncoderOptions, Jo
     with catching_signals() as desk:
         reporter.note(_say_loading(options))
         runner = load(options, rows)
+        if profile is not None:
+            try:
+                _check_profile(profile, runner, rows, reporter)
+            except FingerprintMismatch as mismatch:
+                if not command.recalibrate:
+                    raise
+                reporter.note(f"{mismatch}\nmeasuring anew, as --recalibrate says")
+                runner = load(EncoderOptions.from_keywords(given), rows)
         for note in (*getattr(runner, "notes", ()), _say_chosen(runner)):
             reporter.note(note)
         plan = replace(plan, facts=dict(getattr(runner, "facts", {})))
         with desk.handing_to(stop.request):
             return run_job(rows, runner, plan, reporter=reporter, stop=stop)
+
+
+def _read_profile(command: Command) -> OperatingPoint | None:
+    if command.profile is None:
+        if command.recalibrate:
+            raise UsageError("--recalibrate is about a profile; give one with --profile setpoint.json")
+        return None
+    return read_profile(Path(command.profile))
+
+
+def _check_profile(profile: OperatingPoint, runner: Runner, rows: JobInput, reporter: Reporter) -> None:
+    """Refuse another model or machine, and tell of another mix of lengths."""
+    environment = read_environment()
+    cpu = {"model": environment.cpu.model, "num_cores": environment.cpu.num_cores}
+    check_holds(profile, runner.fingerprint, cpu, [found.name for found in environment.accelerators])
+    encoded = runner.encode(rows.sample(SAMPLE_ROWS))
+    lengths = [len(sequence) for row in encoded if isinstance(row, EncodedRow) for sequence in row.sequences]
+    note = length_note(profile, lengths)
+    if note is not None:
+        reporter.note(note)
 
 
 def _say_loading(options: EncoderOptions) -> str:

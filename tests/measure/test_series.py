@@ -101,3 +101,9 @@ def test_outliers_are_counted_and_noise_is_none():
     series[[3, 500, 1700]] = 4.0
     assert outliers(series) == 3
     assert outliers([1.0, 100.0]) == 0
+
+
+@pytest.mark.parametrize("wrong", [0.0, -1.0, float("nan"), float("inf")])
+def test_outliers_are_looked_for_among_durations(wrong):
+    with pytest.raises(ValueError, match="above 0"):
+        outliers([1.0, wrong, 1.0])

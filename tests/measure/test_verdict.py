@@ -59,3 +59,7 @@ def test_each_verdict_shows_its_evidence_and_advises(changes, verdict, told):
 def test_the_worst_comes_first():
     found = judge(replace(QUIET, num_failed=1, client_share=0.5))
     assert [finding.verdict for finding in found] == [Verdict.FAILED, Verdict.CLIENT_LIMITED]
+
+
+def test_an_anchor_that_did_nothing_at_first_is_no_crash():
+    assert judge(replace(QUIET, anchor_rates=(0.0, 0.0, 0.0))) == ()

@@ -47,3 +47,8 @@ def test_a_stall_later_on_is_no_warm_up():
     series = np.ones(100)
     series[30] = 50.0
     assert find_warmup(series).num_warmup == 0
+
+
+def test_a_duration_that_is_no_number_is_refused():
+    with pytest.raises(ValueError, match="NaN"):
+        find_warmup([1.0, float("nan"), 1.0])

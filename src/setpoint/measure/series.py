@@ -100,9 +100,12 @@ def trend(values: Samples) -> Trend:
 def outliers(values: Samples) -> int:
     """How many positive values lie more than five robust standard deviations from the median, as logarithms.
 
-    They are told, never dropped: a stall that happens is part of the tail.
+    They are told, never dropped: a stall that happens is part of the tail. Raises ValueError for a value that is not
+    finite and above 0.
     """
     series = np.asarray(values, dtype=np.float64)
+    if not (np.isfinite(series).all() and (series > 0).all()):
+        raise ValueError("outliers are looked for among finite values above 0")
     if len(series) < MIN_VALUES:
         return 0
     logs = np.log(series)

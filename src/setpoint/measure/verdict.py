@@ -16,7 +16,7 @@ CLIENT_SHARE = 0.05  # of the window: beyond it the loop around the model is par
 DRIFT = 0.10  # of the anchor between its first and last visits: a neighbour on the machine, or heat
 TREND = 0.05  # within a point
 TREND_P = 0.01
-VISITS_APART = 0.25  # fastest and slowest visit, relative to the middle one
+VISITS_APART = 0.25  # half the rate's 95% interval, relative to the rate: visits that differ so much say little
 SATURATION = 0.95  # achieved of offered
 CACHE_HITS = 0.05
 
@@ -100,7 +100,7 @@ def _drifting_anchor(evidence: PointEvidence) -> Finding | None:
     if len(rates) < MIN_VISITS:
         return None
     first, last = _middle(rates[:third]), _middle(rates[-third:])
-    if abs(last / first - 1) <= DRIFT:
+    if first <= 0 or abs(last / first - 1) <= DRIFT:
         return None
     return Finding(
         verdict=Verdict.NON_STATIONARY,

@@ -33,9 +33,11 @@ def find_warmup(values: Samples, *, max_share: float = 0.5) -> Warmup:
     """Find the warm-up of a series of relative durations (measured by typical for the batch's kind).
 
     At most `max_share` of the samples may be warm-up. Fewer than four samples say nothing: the first of them is taken
-    for warm-up, and the rest for settled.
+    for warm-up, and the rest for settled. Raises ValueError for a value that is not finite.
     """
     series = np.asarray(values, dtype=np.float64)
+    if not np.isfinite(series).all():
+        raise ValueError("a duration is NaN or infinite: leave failed measurements out and count them on their own")
     count = len(series)
     if count < _MIN_SAMPLES:
         num = min(1, count - 1) if count > 1 else 0

@@ -104,6 +104,26 @@ def test_streams_share_the_batches() -> None:
     assert starts == sorted(starts)
 
 
+def test_the_stream_that_works_last_alone_does_not_make_large_batches_look_slow() -> None:
+    shape = BatchShape(max_batch_tokens=64, num_streams=2)
+    runner = FakeRunner(cost=FakeCost(a_s=0.05), spend=time.sleep, shape=shape, record_batches=False)
+    subject = EncoderSubject(lambda _: runner, _sequences([10] * 3), clock=MonotonicClock())
+    trial = subject.open({"batch_size": 1})
+    visit = trial.visit()
+    trial.close()
+    assert 0.07 < visit.duration_s < 0.098  # three batches of 50 ms on two streams: 75 ms of both, not 100
+    assert visit.client_ns / 1e9 < 0.02
+
+
+def test_a_single_batch_is_not_counted_as_two_streams_work() -> None:
+    shape = BatchShape(max_batch_tokens=64, num_streams=2)
+    runner = FakeRunner(cost=FakeCost(a_s=0.05), spend=time.sleep, shape=shape, record_batches=False)
+    subject = EncoderSubject(lambda _: runner, _sequences([10]), clock=MonotonicClock())
+    trial = subject.open({"batch_size": 1})
+    assert trial.visit().duration_s >= 0.05
+    trial.close()
+
+
 def test_a_variant_is_loaded_once() -> None:
     clock = FakeClock()
     made = []

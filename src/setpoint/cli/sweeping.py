@@ -157,7 +157,11 @@ def _choose(command: Command, wanted: _Wanted, curve: Curve, *, stdout: TextIO, 
     people = stderr if command.as_json else stdout
     if command.as_json:
         print(json.dumps(curve_to_json(curve), ensure_ascii=False), file=stdout, flush=True)
-    choice = choose(curve, slos=wanted.slos, objective=wanted.objective)
+    try:
+        choice = choose(curve, slos=wanted.slos, objective=wanted.objective)
+    except SetpointError as error:  # such as no valid point: the curve is still the one document on stdout
+        print(f"setpoint: {error}", file=stderr, flush=True)
+        return error.exit_code
     if not command.is_quiet:
         print(explain(choice), file=people)
         print(f"curve: {wanted.output}", file=people, flush=True)

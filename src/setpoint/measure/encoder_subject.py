@@ -204,13 +204,24 @@ class EncoderTrial:
         part = self._plan.next_part()
         self._synchronize()
         start_ns = self._clock.now_ns()
-        samples = [self._run(batch) for batch in part] if self._pool is None else self._run_side_by_side(part)
+        streams = [[self._run(batch) for batch in part]] if self._pool is None else self._run_side_by_side(part)
         self._synchronize()
         end_ns = self._clock.now_ns()
+        samples = sorted((sample for stream in streams for sample in stream), key=lambda sample: sample.start_ns)
         self._plan.learn(samples, pass_seconds=self._pass_seconds, num_streams=self._num_streams)
-        inside_ns = sum(sample.end_ns - sample.start_ns for sample in samples)
-        client_ns = max(0, end_ns - start_ns - inside_ns // min(self._num_streams, len(part)))
-        return Visit(samples=samples, start_ns=start_ns, end_ns=end_ns, client_ns=client_ns)
+        # At the end of a visit the stream with the last batch works alone; in a long job that is nothing. So the window
+        # is as long as the streams were at work in the middle, or large batches would look slow.
+        idle_ns = 0
+        if len(streams) > 1:
+            idle_ns = sum(end_ns - stream[-1].end_ns for stream in streams)
+        window_ns = (end_ns - start_ns) - idle_ns // len(streams)
+        inside_ns = sum(sample.end_ns - sample.start_ns for sample in samples) // len(streams)
+        return Visit(
+            samples=samples,
+            start_ns=start_ns,
+            end_ns=start_ns + window_ns,
+            client_ns=max(0, window_ns - inside_ns),
+        )
 
     def close(self) -> None:
         """End the threads; runners are kept, as the next setting of the variant needs them."""
@@ -234,8 +245,8 @@ class EncoderTrial:
             longest=batch.longest,
         )
 
-    def _run_side_by_side(self, part: Sequence[_Batch]) -> list[Sample]:
-        """Each stream takes the next batch as soon as it is free; samples come back in the order of their starts."""
+    def _run_side_by_side(self, part: Sequence[_Batch]) -> list[list[Sample]]:
+        """Each stream takes the next batch as soon as it is free; returns the samples of each that had one."""
         assert self._pool is not None
         waiting = iter(part)
         lock = threading.Lock()
@@ -250,7 +261,7 @@ class EncoderTrial:
                 done.append(self._run(batch))
 
         streams = [self._pool.submit(stream) for _ in range(self._num_streams)]
-        return sorted((sample for each in streams for sample in each.result()), key=lambda sample: sample.start_ns)
+        return [samples for each in streams if (samples := each.result())]
 
 
 def _text(key: tuple[tuple[str, Value], ...]) -> str:

@@ -1,6 +1,8 @@
 """Curves and operating points come back as they were written; what is wrong with a file is said, with its place."""
 
 import json
+import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -120,6 +122,13 @@ def _changed(path: Path, change) -> Path:
         (lambda d: d["points"][0].update(load="x"), r"points\[0\].load: .*not 'x'"),
         (lambda d: d.pop("seed"), "seed: "),
         (lambda d: d.update(spent_s=float("nan")), "spent_s: .*finite"),
+        (lambda d: d["environment"].update(limits=[1.0, float("inf")]), r"environment.limits\[1\]: .*finite"),
+        (lambda d: d.update(schema="1"), "schema: a whole number is wanted, not '1'"),
+        (lambda d: d.update(schema=True), "schema: a whole number is wanted, not True"),
+        (lambda d: d["points"][0].update(load="8"), r"points\[0\].load: .*not '8'"),
+        (lambda d: d["points"][0].update(num_samples=True), r"points\[0\].num_samples: .*not True"),
+        (lambda d: d.update(is_complete="yes"), "is_complete: .*not 'yes'"),
+        (lambda d: d["points"][0].update(verdict="VALID"), r"points\[0\].verdict: .*NON_STATIONARY, not 'VALID'"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_place(tmp_path, change, told):
@@ -128,11 +137,16 @@ def test_what_is_wrong_is_said_with_its_place(tmp_path, change, told):
 
 
 def test_a_file_that_was_cut_off_is_not_there_or_is_not_json_says_so(tmp_path):
-    whole = json.dumps(curve_to_json(CURVE))
     path = tmp_path / "c.json"
-    for end in range(1, len(whole) - 1, 97):
+    write_curve(path, replace(CURVE, subject={"model": 'a\\b"\x00c', "offset": -1.5e-300}))
+    whole = path.read_text().rstrip()
+    for end in range(len(whole)):
         path.write_text(whole[:end])
-        with pytest.raises(InputError, match=r"cut off|not JSON"):
+        with pytest.raises(InputError, match="it was cut off"):
+            read_curve(path)
+    for other in ("model,tokens\n1,2\n", "{'schema': 1}", '{"a": 1 x', '{"a": 1,\n b}', "[" * 100_000 + "1"):
+        path.write_text(other)
+        with pytest.raises(InputError, match=r"is not JSON|nested too deeply"):
             read_curve(path)
     with pytest.raises(InputError, match="no such file"):
         read_curve(tmp_path / "other.json")
@@ -141,3 +155,13 @@ def test_a_file_that_was_cut_off_is_not_there_or_is_not_json_says_so(tmp_path):
 def test_a_folder_that_is_not_there_is_an_error_of_output(tmp_path):
     with pytest.raises(OutputError, match="cannot be written"):
         write_curve(tmp_path / "no" / "c.json", CURVE)
+
+
+def test_a_number_that_json_has_no_word_for_is_refused_and_the_file_of_before_stays(tmp_path):
+    path = tmp_path / "c.json"
+    write_curve(path, CURVE)
+    before = path.read_bytes()
+    for broken in (replace(CURVE, spent_s=math.nan), replace(CURVE, subject={"peak": math.inf})):
+        with pytest.raises(OutputError, match=r"(spent_s is nan|subject.peak is inf), which JSON"):
+            write_curve(path, broken)
+    assert path.read_bytes() == before

@@ -7,6 +7,7 @@ from typing import Any
 
 from setpoint.artifacts.document import adapter, parse, read_document, to_document, write_document
 from setpoint.domain.curve import Curve
+from setpoint.errors import InputError
 
 KIND = "curve"
 _CURVES = adapter(Curve)
@@ -28,8 +29,11 @@ def write_curve(path: Path, curve: Curve) -> None:
 def read_curve(path: Path) -> Curve:
     """Read a curve. Raises InputError that says what is wrong and where."""
     document = read_document(path, kind=KIND)
-    points = document.get("points")
-    for point in points if isinstance(points, list) else []:
-        if isinstance(point, dict):
-            point.pop("verdict", None)  # said by the findings
-    return parse(path, _CURVES, document)
+    found = document.get("points")
+    points = found if isinstance(found, list) else []
+    written = [point.pop("verdict", None) if isinstance(point, dict) else None for point in points]
+    curve = parse(path, _CURVES, document)
+    for number, (verdict, point) in enumerate(zip(written, curve.points)):
+        if verdict is not None and verdict != point.verdict:
+            raise InputError(f"{path}: points[{number}].verdict: its findings say {point.verdict}, not {verdict!r}")
+    return curve

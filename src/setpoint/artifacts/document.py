@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
+import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,12 +21,15 @@ T = TypeVar("T")
 
 
 def adapter(kind: type[T]) -> TypeAdapter[T]:
-    """A reader of a frozen dataclass that takes no unknown keys, and no NaN for a number."""
-    return TypeAdapter(with_config(ConfigDict(extra="forbid", allow_inf_nan=False))(kind))
+    """A reader of a frozen dataclass that takes no unknown keys, no text for a number, and no NaN."""
+    config = ConfigDict(extra="forbid", allow_inf_nan=False, strict=True)
+    return TypeAdapter(with_config(config)(kind))
 
 
 def to_document(kind: str, adapter: TypeAdapter[T], value: T) -> dict[str, Any]:
-    """The JSON document of a value."""
+    """The JSON document of a value. Raises OutputError for a number that is NaN or infinite, which JSON has not."""
+    for place, number in _not_finite(adapter.dump_python(value)):  # dumped as JSON, it would turn into null
+        raise OutputError(f"the {kind} cannot be written: {place} is {number}, which JSON has no word for")
     return {"schema": SCHEMA, "kind": kind, **adapter.dump_python(value, mode="json")}
 
 
@@ -58,16 +63,20 @@ def read_document(path: Path, *, kind: str) -> dict[str, Any]:
         raise InputError(f"{path} cannot be read: {error}") from error
     try:
         found = json.loads(text)
+    except RecursionError:
+        raise InputError(f"{path} is not a {kind} of setpoint: it is nested too deeply") from None
     except ValueError as error:
-        is_cut = isinstance(error, json.JSONDecodeError) and error.pos >= len(text.rstrip())
+        is_cut = isinstance(error, json.JSONDecodeError) and _was_cut_off(text, error)
         why = "it was cut off" if is_cut else "it is not JSON"
         raise InputError(f"{path}: {why} ({error}); measure again, or take an older copy") from error
     if not isinstance(found, dict) or "kind" not in found or "schema" not in found:
         raise InputError(f"{path} is not a {kind} of setpoint: it has no schema and kind")
     if found["kind"] != kind:
         raise InputError(f"{path} has the kind {found['kind']!r}, and {kind!r} is wanted here")
+    if type(found["schema"]) is not int:
+        raise InputError(f"{path}: schema: a whole number is wanted, not {found['schema']!r}")
     if found["schema"] != SCHEMA:
-        is_newer = isinstance(found["schema"], int) and found["schema"] > SCHEMA
+        is_newer = found["schema"] > SCHEMA
         advice = "install a newer setpoint" if is_newer else "measure again with this one"
         raise InputError(f"{path} has schema {found['schema']}, this setpoint reads {SCHEMA}: {advice}")
     return {key: value for key, value in found.items() if key not in ("schema", "kind")}
@@ -75,8 +84,10 @@ def read_document(path: Path, *, kind: str) -> dict[str, Any]:
 
 def parse(path: Path, adapter: TypeAdapter[T], document: Mapping[str, Any]) -> T:
     """The value of a document. Raises InputError with the place and the value of the first thing wrong."""
+    for place, number in _not_finite(document):
+        raise InputError(f"{path}: {place}: a finite number is wanted, not {number}")
     try:
-        return adapter.validate_python(document)
+        return adapter.validate_json(json.dumps(document))  # as JSON: strict on types, yet lists may become tuples
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = _place(first["loc"])
@@ -85,6 +96,29 @@ def parse(path: Path, adapter: TypeAdapter[T], document: Mapping[str, Any]) -> T
             raise InputError(f"{path}: unknown key {place}{nearest(str(first['loc'][-1]), known)}") from error
         shown = "" if first["type"] == "missing" else f", not {first['input']!r}"[:200]
         raise InputError(f"{path}: {place}: {first['msg']}{shown}") from error
+
+
+def _was_cut_off(text: str, error: json.JSONDecodeError) -> bool:
+    """Whether the text ends inside of what is wrong: a string without an end, half a word or half a number."""
+    rest = text[error.pos :].rstrip()
+    if error.msg.startswith("Unterminated string"):
+        return "\n" not in rest
+    if error.msg.startswith("Invalid \\u"):
+        return re.search(r"\\u[0-9a-fA-F]{0,4}$", text) is not None
+    is_half_a_number = re.fullmatch(r"-|\.|[eE][-+]?", rest) is not None
+    return is_half_a_number or any(word.startswith(rest) for word in ("null", "true", "false"))  # or nothing at all
+
+
+def _not_finite(value: object, location: tuple[int | str, ...] = ()) -> Iterator[tuple[str, float]]:
+    """Place and value of each number that is NaN or infinite."""
+    if isinstance(value, float) and not math.isfinite(value):
+        yield _place(location), value
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _not_finite(inner, (*location, str(key)))
+    elif isinstance(value, list | tuple):
+        for number, inner in enumerate(value):
+            yield from _not_finite(inner, (*location, number))
 
 
 def _place(location: tuple[int | str, ...]) -> str:

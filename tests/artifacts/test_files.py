@@ -119,6 +119,7 @@ def _changed(path: Path, change) -> Path:
         (lambda d: d.update(kind="operating-point"), "kind 'operating-point', and 'curve' is wanted"),
         (lambda d: d.pop("kind"), "is not a curve"),
         (lambda d: d.update(pointz=[]), "unknown key pointz.*did you mean 'points'"),
+        (lambda d: d["points"][0].update(lode=1), r"unknown key points\[0\].lode.*did you mean 'load'"),
         (lambda d: d["points"][0].update(load="x"), r"points\[0\].load: .*not 'x'"),
         (lambda d: d.pop("seed"), "seed: "),
         (lambda d: d.update(spent_s=float("nan")), "spent_s: .*finite"),

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
+from setpoint.artifacts.profile_file import write_profile
 from setpoint.cli import scoring
 from setpoint.cli.main import app, main
 from setpoint.domain.batch import BatchShape
+from setpoint.domain.profile import OperatingPoint
+from setpoint.measure.environment import read_environment
 from setpoint.runners.encoder.options import EncoderOptions
 from setpoint.runners.fake import FakeFaults, FakeRunner, token_id
 from setpoint.score.rows import JobInput
+from tests.artifacts.test_files import PROFILE
 from tests.score.fakejob import Torchlike
 
 loaded: list[EncoderOptions] = []
@@ -233,3 +238,81 @@ def test_every_option_is_documented_in_its_help(capsys: pytest.CaptureFixture[st
     shown = capsys.readouterr().out
     assert "Examples:" in shown
     assert "Usage: setpoint score [OPTIONS] INPUT..." in shown
+
+
+def at_point(**changes: Any) -> OperatingPoint:
+    """Save setpoint.json, chosen here for the fake model with at most 48 tokens a batch."""
+    profile = replace(
+        PROFILE,
+        point=replace(PROFILE.point, setting={"max_batch_tokens": 48}, load_name="max_batch_tokens", load=48.0),
+        options={"dtype": "float32", "backend": "torch", "streams": 1},
+        subject={"model": "fake-0", "dtype": "float32"},
+        environment=json.loads(json.dumps(read_environment().as_dict())),
+        **changes,
+    )
+    write_profile(Path("setpoint.json"), profile)
+    return profile
+
+
+def test_a_job_runs_at_the_point_of_its_profile() -> None:
+    at_point()
+    assert score("--profile", "setpoint.json") == 0
+    options = loaded[-1]
+    assert len(loaded) == 1
+    assert (options.dtype, options.backend, options.streams, options.max_batch_tokens) == ("float32", "torch", 1, 48)
+    ledger = json.loads(Path("out.parquet.ledger.json").read_text())
+    assert ledger["choices"]["max_batch_tokens"] == 48
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--max-batch-tokens", "32"], "--max-batch-tokens 32 contradicts the profile, which was chosen with 48"),
+        (["--batch-size", "4"], "--batch-size 4 contradicts the profile, which was chosen without --batch-size"),
+        (["--dtype", "bf16"], "--dtype bf16 contradicts the profile, which was chosen with float32"),
+    ],
+)
+def test_an_option_against_the_profile_names_both(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    at_point()
+    assert score("--profile", "setpoint.json", *words) == 2
+    assert message in capsys.readouterr().err
+    assert loaded == []
+
+
+def test_recalibrate_needs_a_profile_and_a_profile_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+    assert score("--recalibrate") == 2
+    assert "--recalibrate is about a profile" in capsys.readouterr().err
+    assert score("--profile", "no.json") == 1
+    assert "no.json" in capsys.readouterr().err
+
+
+def test_a_profile_of_another_model_is_refused_or_measured_anew(capsys: pytest.CaptureFixture[str]) -> None:
+    profile = at_point()
+    write_profile(Path("setpoint.json"), replace(profile, subject={"model": "fake-1"}))
+    assert score("--profile", "setpoint.json") == 1
+    err = capsys.readouterr().err
+    assert "model: was 'fake-1', now 'fake-0'" in err
+    assert "--recalibrate" in err
+    assert not Path("out.parquet").exists()
+    assert score("--profile", "setpoint.json", "--recalibrate") == 0
+    assert "measuring anew, as --recalibrate says" in capsys.readouterr().err
+    assert loaded[-1].max_batch_tokens is None
+
+
+def test_rows_of_other_lengths_are_told_or_measured_anew(capsys: pytest.CaptureFixture[str]) -> None:
+    at_point(workload=replace(PROFILE.workload, length_quantiles={0.5: 400, 0.9: 500}))
+    assert score("--profile", "setpoint.json") == 0
+    assert "where the profile was chosen with 400" in capsys.readouterr().err
+    assert loaded[-1].max_batch_tokens == 48
+    assert score("--profile", "setpoint.json", "--recalibrate", output="anew.parquet") == 0
+    assert loaded[-1].max_batch_tokens is None
+
+
+def test_a_job_measured_anew_goes_on_with_what_it_began_with() -> None:
+    profile = at_point()
+    write_profile(Path("setpoint.json"), replace(profile, subject={"model": "fake-1"}))
+    for _ in range(2):
+        assert score("--profile", "setpoint.json", "--recalibrate") == 0
+    assert (loaded[1].max_batch_tokens, loaded[3].max_batch_tokens) == (None, 64)

@@ -24,9 +24,9 @@ from setpoint.runners.encoder.options import EncoderOptions
 from setpoint.score.control import StopToken
 from setpoint.score.inputs import InputPlan
 from setpoint.score.job import choices_of, run_job
-from setpoint.score.operating import check_holds, length_note, options_at
+from setpoint.score.operating import RateBand, check_holds, length_note, options_at
 from setpoint.score.plan import JobPlan
-from setpoint.score.progress import Reporter, make_reporter
+from setpoint.score.progress import make_reporter
 from setpoint.score.rows import JobInput
 from setpoint.score.sources import open_source
 from setpoint.score.state import SavedState, check_may_begin
@@ -110,19 +110,21 @@ def _run(command: Command, *, stderr: TextIO, load: Callable[[EncoderOptions, Jo
     with catching_signals() as desk:
         reporter.note(_say_loading(options))
         runner = load(options, rows)
+        rate = None
         if profile is not None:
-            try:
-                _check_profile(profile, runner, rows, reporter)
-            except FingerprintMismatch as mismatch:
-                if not command.recalibrate:
-                    raise
-                reporter.note(f"{mismatch}\nmeasuring anew, as --recalibrate says")
-                runner = load(EncoderOptions.from_keywords(given), rows)
+            unfit = _why_unfit(profile, runner, rows, is_refused=not command.recalibrate)
+            if unfit is not None:
+                reporter.note(unfit)
+            if unfit is not None and command.recalibrate:
+                reporter.note("measuring anew, as --recalibrate says")
+                runner = load(_as_begun(EncoderOptions.from_keywords(given), plan, state), rows)
+            else:
+                rate = RateBand.of(profile, runner.fingerprint)
         for note in (*getattr(runner, "notes", ()), _say_chosen(runner)):
             reporter.note(note)
         plan = replace(plan, facts=dict(getattr(runner, "facts", {})))
         with desk.handing_to(stop.request):
-            return run_job(rows, runner, plan, reporter=reporter, stop=stop)
+            return run_job(rows, runner, plan, reporter=reporter, stop=stop, rate=rate)
 
 
 def _read_profile(command: Command) -> OperatingPoint | None:
@@ -133,16 +135,20 @@ def _read_profile(command: Command) -> OperatingPoint | None:
     return read_profile(Path(command.profile))
 
 
-def _check_profile(profile: OperatingPoint, runner: Runner, rows: JobInput, reporter: Reporter) -> None:
-    """Refuse another model or machine, and tell of another mix of lengths."""
+def _why_unfit(profile: OperatingPoint, runner: Runner, rows: JobInput, *, is_refused: bool) -> str | None:
+    """What to say of another model, machine or mix of lengths; None for none. Raises FingerprintMismatch if refused."""
     environment = read_environment()
     cpu = {"model": environment.cpu.model, "num_cores": environment.cpu.num_cores}
-    check_holds(profile, runner.fingerprint, cpu, [found.name for found in environment.accelerators])
+    try:
+        check_holds(profile, runner.fingerprint, cpu, [found.name for found in environment.accelerators])
+    except FingerprintMismatch as mismatch:
+        if is_refused:
+            raise
+        return str(mismatch)
     encoded = runner.encode(rows.sample(SAMPLE_ROWS))
-    lengths = [len(sequence) for row in encoded if isinstance(row, EncodedRow) for sequence in row.sequences]
-    note = length_note(profile, lengths)
-    if note is not None:
-        reporter.note(note)
+    return length_note(
+        profile, [len(sequence) for row in encoded if isinstance(row, EncodedRow) for sequence in row.sequences]
+    )
 
 
 def _say_loading(options: EncoderOptions) -> str:

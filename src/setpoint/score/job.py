@@ -26,6 +26,7 @@ from setpoint.score.forecast import Forecaster, TimeLeft, TotalRows
 from setpoint.score.ledger import Ledger
 from setpoint.score.merge import merge
 from setpoint.score.meter import Activity, Meter
+from setpoint.score.operating import RateBand
 from setpoint.score.pipeline import Pipeline
 from setpoint.score.plan import JobPlan, default_window
 from setpoint.score.progress import QuietReporter, Reporter, Snapshot
@@ -51,12 +52,13 @@ def run_job(
     reporter: Reporter | None = None,
     stop: StopToken | None = None,
     clock: Clock | None = None,
+    rate: RateBand | None = None,
 ) -> JobReport:
     """Score every row of `source` and write the output of `plan`, going on where an earlier run stopped.
 
     Rows that fail are rows with nulls and a reason, counted in the report's ledger. Raises a SetpointError for what
     ends the whole job; what was finished by then is kept, and the same call goes on from there. `stop` ends it early
-    with Interrupted.
+    with Interrupted. `rate` tells the reporter where the batches drift from a profile.
     """
     rows = source if isinstance(source, JobInput) else JobInput(source, plan, runner.task)
     window = plan.window or default_window(runner.shape, runner.fields)
@@ -69,7 +71,9 @@ def run_job(
     )
     if isinstance(opened, FinishedJob):
         return _finished_before(opened, rows, plan)
-    job = _Job(rows, runner, plan, opened, reporter or QuietReporter(), stop or StopToken(), clock or MonotonicClock())
+    job = _Job(
+        *(rows, runner, plan, opened, reporter or QuietReporter(), stop or StopToken(), clock or MonotonicClock()), rate
+    )
     try:
         return job.run()
     finally:
@@ -121,7 +125,9 @@ class _Job:
         reporter: Reporter,
         stop: StopToken,
         clock: Clock,
+        rate: RateBand | None,
     ) -> None:
+        self._rate = rate
         self._rows = rows
         self._runner = runner
         self._plan = plan
@@ -272,6 +278,9 @@ class _Job:
                 "" if total is None else f" for {'' if total.is_exact else 'about '}{format_count(total.num_rows)} rows"
             )
             self._reporter.note(f"forecast: about {self._forecast}{rows}")
+        drift = None if self._rate is None else self._rate.check(reading.samples, reading.num_samples)
+        if drift is not None:
+            self._reporter.note(str(drift))
         computing_s = reading.elapsed_s - (reading.first_batch_s or 0.0)
         is_moving = reading.first_batch_s is not None and computing_s > 0
         self._reporter.show(
